@@ -1,0 +1,111 @@
+#include "replay/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace replayssm {
+namespace {
+
+std::int64_t pages_for(std::int64_t tokens, int page_tokens) {
+  return (tokens + page_tokens - 1) / page_tokens;
+}
+
+std::int64_t row_bytes(const MemoryNeeds& n) {
+  return n.slot + n.ring_per_row + n.conv_ring_per_row;
+}
+
+std::int64_t fixed_bytes(const MemoryNeeds& n) {
+  return n.weights + n.workspace + n.drafter + n.graphs + n.slots_beyond_rows * n.slot;
+}
+
+}  // namespace
+
+std::string format_bytes(std::int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes) / 1024.0;
+  int unit = 0;
+  while (value >= 1024.0 && unit < 3) {
+    value /= 1024.0;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+Result<std::int64_t> parse_bytes(std::string_view field, std::string_view text) {
+  static constexpr std::string_view kAccepted = "a positive size such as 24GiB, 512MiB, 1.5GB or bytes";
+  const std::string copy(text);
+  char* end = nullptr;
+  const double number = std::strtod(copy.c_str(), &end);
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - copy.c_str()));
+  double scale = 0;
+  if (unit.empty() || unit == "B") scale = 1;
+  if (unit == "KiB") scale = 1024.0;
+  if (unit == "MiB") scale = 1024.0 * 1024;
+  if (unit == "GiB") scale = 1024.0 * 1024 * 1024;
+  if (unit == "TiB") scale = 1024.0 * 1024 * 1024 * 1024;
+  if (unit == "KB") scale = 1e3;
+  if (unit == "MB") scale = 1e6;
+  if (unit == "GB") scale = 1e9;
+  if (unit == "TB") scale = 1e12;
+  const double bytes = number * scale;
+  if (end == copy.c_str() || !(bytes >= 1) || bytes > 9e18) return refuse(field, text, kAccepted);
+  return static_cast<std::int64_t>(std::llround(bytes));
+}
+
+Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
+  const std::int64_t page_bytes = needs.kv_per_token * needs.page_tokens;
+  const std::int64_t context_pages = pages_for(needs.context_length, needs.page_tokens);
+  const std::int64_t wanted = std::max(1, needs.max_running_requests);
+  const std::int64_t smallest =
+      fixed_bytes(needs) + wanted * row_bytes(needs) + context_pages * page_bytes;
+  if (smallest > needs.budget) {
+    return Error{fmt::format(
+        "memory: {} is not enough; at least {} is needed: weights {}, workspace {}, {} running "
+        "request{} x {} (state {}, records {}, conv inputs {}), KV for one context of {} tokens {}",
+        format_bytes(needs.budget), format_bytes(smallest), format_bytes(needs.weights),
+        format_bytes(needs.workspace + needs.drafter + needs.graphs), wanted,
+        wanted == 1 ? "" : "s", format_bytes(row_bytes(needs)), format_bytes(needs.slot),
+        format_bytes(needs.ring_per_row), format_bytes(needs.conv_ring_per_row),
+        needs.context_length, format_bytes(context_pages * page_bytes))};
+  }
+
+  const std::int64_t room = needs.budget - fixed_bytes(needs);
+  std::int64_t rows = needs.max_running_requests;
+  if (rows == 0) {
+    const std::int64_t each = row_bytes(needs) + context_pages * page_bytes;
+    rows = std::clamp<std::int64_t>(room / std::max<std::int64_t>(each, 1), 1,
+                                    needs.max_useful_requests);
+  }
+  const std::int64_t kv_room = room - rows * row_bytes(needs);
+  const std::int64_t pages =
+      page_bytes == 0 ? rows * context_pages
+                      : std::min(kv_room / page_bytes, rows * context_pages);
+
+  MemoryPlan plan;
+  plan.rows = static_cast<int>(rows);
+  plan.slots = static_cast<int>(rows) + needs.slots_beyond_rows;
+  plan.pages = static_cast<int>(pages);
+  plan.budget = needs.budget;
+  const auto add = [&](std::string name, std::int64_t bytes, std::string note) {
+    plan.lines.push_back({std::move(name), bytes, std::move(note)});
+    plan.used += bytes;
+  };
+  add("weights", needs.weights, "");
+  add("KV pages", pages * page_bytes,
+      fmt::format("{} pages of {} tokens, {} a token", pages, needs.page_tokens,
+                  format_bytes(needs.kv_per_token)));
+  add("state slots", plan.slots * needs.slot,
+      fmt::format("{} x {}", plan.slots, format_bytes(needs.slot)));
+  add("record rings", rows * needs.ring_per_row,
+      fmt::format("{} x {}", rows, format_bytes(needs.ring_per_row)));
+  add("conv rings", rows * needs.conv_ring_per_row,
+      fmt::format("{} x {}", rows, format_bytes(needs.conv_ring_per_row)));
+  add("workspace", needs.workspace, "");
+  if (needs.drafter != 0) add("drafter", needs.drafter, "");
+  if (needs.graphs != 0) add("graphs", needs.graphs, "");
+  return plan;
+}
+
+}  // namespace replayssm
