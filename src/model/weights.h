@@ -1,0 +1,98 @@
+// The tensors of a loaded checkpoint, by their role. Matrices stay as stored, in the memory-mapped
+// files; vectors and convolution taps are small and are widened to fp32 once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/result.h"
+#include "model/config.h"
+
+namespace replayssm {
+
+// A view of one matrix, row-major [rows, cols] = [out, in]: y = W x. `data` is aligned to at least
+// the element size, belongs to the Weights it came from and lives as long as they do.
+struct WeightMatrix {
+  int rows = 0;
+  int cols = 0;
+  DType type = DType::bf16;  // bf16, f16 or f32, as stored
+  const void* data = nullptr;
+
+  std::int64_t bytes() const {
+    return std::int64_t{rows} * cols * static_cast<std::int64_t>(size_of(type));
+  }
+};
+
+// h = hidden_size, H and HV = key and value heads, C = HeadShape::channels(), E = HV * V.
+// Norm vectors named *_scale are what the normalised vector is multiplied by. The zero-centred
+// norms of this family store w and scale by 1 + w; the addition has been done, in fp32.
+struct GdnWeights {
+  WeightMatrix qkv;               // [C, h], rows: all q heads, all k heads, all v heads
+  WeightMatrix z;                 // [E, h], output gate
+  WeightMatrix b;                 // [HV, h], beta before its sigmoid
+  WeightMatrix a;                 // [HV, h], input of the log gate
+  WeightMatrix out;               // [h, E]
+  std::vector<float> conv;        // [C, 4]; tap 3 meets the current token
+  std::vector<float> a_log;       // [HV]
+  std::vector<float> dt_bias;     // [HV]
+  std::vector<float> norm_scale;  // [V], stored w itself: this norm is not zero-centred
+};
+
+// n and kv = query and kv heads, d = head_dim.
+struct AttentionWeights {
+  WeightMatrix q;  // [n * 2 * d, h], for each head d queries, then d gates; [n * d, h] without gate
+  WeightMatrix k;  // [kv * d, h]
+  WeightMatrix v;  // [kv * d, h]
+  WeightMatrix out;                 // [h, n * d]
+  std::vector<float> q_norm_scale;  // [d]
+  std::vector<float> k_norm_scale;  // [d]
+};
+
+// f = intermediate_size.
+struct MlpWeights {
+  WeightMatrix gate;  // [f, h]
+  WeightMatrix up;    // [f, h]
+  WeightMatrix down;  // [h, f]
+};
+
+struct LayerWeights {
+  std::vector<float> mixer_norm_scale;  // [h], input_layernorm
+  std::variant<GdnWeights, AttentionWeights> mixer;
+  std::vector<float> mlp_norm_scale;  // [h], post_attention_layernorm
+  MlpWeights mlp;
+};
+
+// Owns the mapped files, and the copies where a tensor had to be converted. Move-only; views stay
+// valid when it is moved. Read-only after load, so any number of threads may read it.
+class Weights {
+ public:
+  Weights();
+  ~Weights();
+  Weights(Weights&&) noexcept;
+  Weights& operator=(Weights&&) noexcept;
+
+  WeightMatrix embedding;  // [vocab_rows, h]
+  WeightMatrix head;       // [vocab_rows, h]; equals `embedding` where the head is tied
+  std::vector<float> final_norm_scale;  // [h]
+  std::vector<LayerWeights> layers;
+
+  // Bytes of all tensors in use, a tied head counted once.
+  std::int64_t bytes = 0;
+
+ private:
+  struct Storage;
+  friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&);
+  std::unique_ptr<Storage> storage_;
+};
+
+// Maps the safetensors files of a Hugging Face directory (model.safetensors, or the shards that
+// model.safetensors.index.json names) and finds every tensor that `config` calls for. The vision
+// tower (model.visual.*) and the draft head (mtp.*) are not read. Errors name the file or tensor
+// with what was expected and what was found.
+Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config);
+
+}  // namespace replayssm
