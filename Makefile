@@ -1,0 +1,59 @@
+# The front door. Every target installs what it needs (Debian packages, as root or through sudo)
+# and says what it installs.
+#
+#   make demo      build the command line, generate text with the embedded model
+#   make test      release build, all tests
+#   make sanitize  the tests under AddressSanitizer + UBSan, and under ThreadSanitizer
+#   make bench     time the operations on this machine
+#   make lint      clang-format and clang-tidy, as errors
+#   make format    rewrite the sources with clang-format
+
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+
+.PHONY: demo test sanitize asan tsan bench lint format packages
+.DEFAULT_GOAL := demo
+
+packages:
+	@tools/install_packages.sh build
+
+demo: packages
+	cmake --preset demo
+	cmake --build --preset demo -j $(JOBS)
+	@echo
+	build/demo/apps/replayssm/replayssm generate --max-tokens 60 --seed 1 --prompt "It was a bright morning, and the old man"
+	@echo
+	build/demo/apps/replayssm/replayssm generate --chat --temperature 0 --max-tokens 60 --prompt "Hello! Who are you?"
+
+test: packages
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS)
+	ctest --preset release -j $(JOBS)
+
+sanitize: asan tsan
+
+asan: packages
+	cmake --preset asan
+	cmake --build --preset asan -j $(JOBS)
+	ctest --preset asan -j $(JOBS)
+
+tsan: packages
+	cmake --preset tsan
+	cmake --build --preset tsan -j $(JOBS)
+	ctest --preset tsan -j $(JOBS)
+
+bench: packages
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS)
+	tools/bench_cpu.sh build/release
+
+lint:
+	@tools/install_packages.sh build lint
+	clang-format-14 --dry-run --Werror $(SOURCES)
+	cmake --preset dev >/dev/null
+	printf '%s\n' $(filter %.cpp,$(SOURCES)) | grep -v -e '/goldens' | xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/dev --quiet
+
+format:
+	@tools/install_packages.sh lint
+	clang-format-14 -i $(SOURCES)
