@@ -1,0 +1,21 @@
+// What this machine's memory can do, measured in the same run as the operations.
+#pragma once
+
+#include <cstddef>
+
+#include "core/thread_pool.h"
+
+namespace replayssm::bench {
+
+struct Ceilings {
+  double copy_gb_per_s = 0;    // bytes read + written, out of place
+  double update_gb_per_s = 0;  // bytes read + written, in place
+};
+
+// Medians of nine passes over buffers of at least `bytes` bytes, all threads of the pool.
+Ceilings measure_ceilings(ThreadPool& pool, std::size_t bytes);
+
+// Size of the last-level cache in bytes; 32 MiB where the system does not say.
+std::size_t last_level_cache_bytes();
+
+}  // namespace replayssm::bench

@@ -1,0 +1,219 @@
+#include "op_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "byte_floor.h"
+#include "layer_set.h"
+#include "op_check.h"
+#include "stopwatch.h"
+
+namespace replayssm::bench {
+namespace {
+
+// Several independent layers, so that a pass over all of them does not fit the last-level cache.
+class RotatingSets {
+ public:
+  RotatingSets(const SetOptions& options, const LinearOps& ops, std::size_t cache_bytes)
+      : options_(options) {
+    const std::size_t one = static_cast<std::size_t>(options.rows) *
+                            options.heads.state_elements() * size_of(options.state);
+    const std::size_t wanted = 2 * cache_bytes / std::max<std::size_t>(one, 1) + 1;
+    const std::size_t sets = std::clamp<std::size_t>(wanted, 1, 256);
+    for (std::size_t i = 0; i < sets; ++i) {
+      SetOptions own = options;
+      own.seed = options.seed + i;
+      sets_.push_back(std::make_unique<LayerSet>(own, ops));
+    }
+  }
+
+  // All rows of all sets at the same cursors; rows are staggered over the ring cycle.
+  template <class CursorOf>
+  void place(CursorOf&& cursor_of) {
+    for (auto& set : sets_) {
+      for (int row = 0; row < options_.rows; ++row) {
+        set->place(static_cast<std::size_t>(row), cursor_of(row));
+      }
+    }
+  }
+
+  std::vector<std::unique_ptr<LayerSet>>& sets() { return sets_; }
+  double count() const { return static_cast<double>(sets_.size()); }
+
+ private:
+  SetOptions options_;
+  std::vector<std::unique_ptr<LayerSet>> sets_;
+};
+
+struct Timer {
+  const BenchOptions& options;
+  FoldGeometry geometry;
+  LinearOps& ops;
+  RotatingSets& sets;
+  std::vector<RowTokens> rows;
+  std::vector<int> accepted;
+  Status failure;
+
+  void note(Status status) {
+    if (failure.ok() && !status.ok()) failure = status;
+  }
+
+  // Microseconds a step: the median over passes of a whole cycle of steps over every set.
+  template <class Step>
+  double cycle(int steps, Recurrence recurrence, bool moves, Step&& step) {
+    double spent = 0;
+    const double us = median_us(options.passes, [&] {
+      for (int i = 0; i < steps; ++i) {
+        for (auto& set : sets.sets()) {
+          note(step(*set));
+          if (moves) {
+            accept(i);
+            note(ops.advance({geometry, recurrence, set->cursors(), rows, accepted}));
+          }
+        }
+      }
+    });
+    spent = us / (steps * sets.count());
+    return spent;
+  }
+
+  // Whole numbers whose mean over time is accepted_per_step.
+  void accept(int step) {
+    for (std::size_t i = 0; i < accepted.size(); ++i) {
+      const double mean = options.op == Op::verify ? options.accepted_per_step
+                                                   : static_cast<double>(rows[i].tokens);
+      const double before = std::floor((step + static_cast<int>(i)) * mean + 1e-9);
+      const double after = std::floor((step + static_cast<int>(i) + 1) * mean + 1e-9);
+      accepted[i] = std::clamp(static_cast<int>(after - before), 1, rows[i].tokens);
+    }
+  }
+};
+
+Status check(const BenchOptions& o) {
+  REPLAYSSM_TRY(replayssm::check(o.heads));
+  if (o.batch < 1 || o.batch > 4096) return refuse("--batch", o.batch, "1 to 4096");
+  if (o.window < 1) return refuse("--window", o.window, "at least 1");
+  if (o.op == Op::decode && o.window != 1) return refuse("--window", o.window, "1 in decode");
+  if (o.op == Op::verify && (o.accepted_per_step < 1 || o.accepted_per_step > o.window)) {
+    return refuse("--accepted-per-step", o.accepted_per_step, fmt::format("1 to {}", o.window));
+  }
+  return {};
+}
+
+// Rows at rest, one block into their life, staggered over the phases p = 1 .. L.
+Cursor staggered(int row, int block) {
+  return {Depth{block + 1 + (row * 5) % block}, Depth{block}};
+}
+
+}  // namespace
+
+double error_limit(DType state) { return state == DType::bf16 ? 1e-2 : 1e-6; }
+
+Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool& pool) {
+  REPLAYSSM_TRY(check(o));
+  const bool windows = o.op == Op::verify || o.op == Op::conv;
+  const auto geometry = FoldGeometry::make(o.fold_block, windows ? o.window : 1);
+  if (!geometry) return geometry.error();
+  const int history_max = geometry->pending_max();
+  if (o.history && (*o.history < 0 || *o.history > history_max)) {
+    return refuse("--history", *o.history, fmt::format("0 to {}, or cycle", history_max));
+  }
+  BenchReport report;
+  const auto error = check_op(o, ops);
+  if (!error) return error.error();
+  report.max_error = *error;
+  if (!(report.max_error <= error_limit(o.state))) {
+    return Error{fmt::format("the output differs from float64 by {:.2e}, more than {:.0e}: no time "
+                             "is reported",
+                             report.max_error, error_limit(o.state))};
+  }
+
+  const std::size_t cache = last_level_cache_bytes();
+  report.ceilings = measure_ceilings(pool, 4 * cache);
+  SetOptions set_options{o.heads, *geometry, o.state, DType::bf16, o.batch, o.window, 1};
+  RotatingSets sets(set_options, ops, cache);
+  Timer timer{o, *geometry, ops, sets, {}, std::vector<int>(static_cast<std::size_t>(o.batch)), {}};
+  const Phase phase = o.op == Op::prefill ? Phase::prefill
+                      : o.op == Op::verify ? Phase::verify
+                                           : Phase::decode;
+  for (int row = 0; row < o.batch; ++row) {
+    timer.rows.push_back({RowIndex{row}, row * o.window, o.window, phase});
+  }
+  const FloorShape floor{o.heads, o.state};
+  const double batch = o.batch;
+  const auto at_rest = [&](int row) { return staggered(row, o.fold_block); };
+  const auto fixed = [&](int) {
+    return Cursor{Depth{o.fold_block + o.history.value_or(0)}, Depth{o.fold_block}};
+  };
+  if (o.history) {
+    sets.place(fixed);
+  } else {
+    sets.place(at_rest);
+  }
+  const bool cycle = !o.history.has_value();
+  const int steps = cycle ? o.fold_block : 4;
+  bool with_packed = false;
+  switch (o.op) {
+    case Op::decode:
+    case Op::verify: {
+      report.time_us = timer.cycle(steps, Recurrence::replay, cycle, [&](LayerSet& set) {
+        return ops.window_step(set.step(timer.rows));
+      });
+      const double live = o.history ? *o.history : (o.fold_block + 1) / 2.0;
+      report.bytes = o.op == Op::decode && cycle
+                         ? decode_bytes(floor, batch, o.fold_block)
+                         : verify_bytes(floor, batch, o.fold_block, o.window, live,
+                                        cycle ? o.accepted_per_step : 0);
+      with_packed = o.op == Op::decode;
+      break;
+    }
+    case Op::fold: {
+      const int records = o.records == 0 ? o.fold_block : o.records;
+      if (records < 1 || records > geometry->ring_rows()) {
+        return refuse("--records", records, fmt::format("1 to {}", geometry->ring_rows()));
+      }
+      report.time_us = timer.cycle(4, Recurrence::replay, false, [&](LayerSet& set) -> Status {
+        const StateView states = set.states();
+        const RingView rings = set.rings();
+        std::vector<FoldRow> rows;
+        for (int row = 0; row < o.batch; ++row) {
+          rows.push_back({RowIndex{row}, Depth{o.fold_block}, records, SlotId{row}, SlotId{row}, {}});
+        }
+        return ops.fold({o.heads, *geometry, {&states, 1}, {&rings, 1}, rows});
+      });
+      report.bytes = fold_bytes(floor, batch, 1, records);
+      break;
+    }
+    case Op::prefill: {
+      report.time_us = timer.cycle(2, Recurrence::replay, true, [&](LayerSet& set) {
+        return ops.chunk_prefill(set.step(timer.rows));
+      });
+      with_packed = true;
+      break;
+    }
+    case Op::conv: {
+      report.time_us = timer.cycle(steps, Recurrence::replay, true, [&](LayerSet& set) {
+        return ops.conv_window(set.conv(timer.rows));
+      });
+      report.bytes = conv_bytes(o.heads, batch, o.window);
+      break;
+    }
+  }
+  if (with_packed) {
+    sets.place(at_rest);
+    report.packed_time_us = timer.cycle(steps, Recurrence::packed, false, [&](LayerSet& set) {
+      return ops.packed_step(set.step(timer.rows));
+    });
+    if (o.op == Op::decode) {
+      report.packed_fraction_of_update = packed_bytes(floor, batch) / *report.packed_time_us *
+                                         1e-3 / report.ceilings.update_gb_per_s;
+    }
+  }
+  if (!timer.failure.ok()) return timer.failure.error();
+  report.floor_us = report.bytes / report.ceilings.copy_gb_per_s * 1e-3;
+  return report;
+}
+
+}  // namespace replayssm::bench
