@@ -1,0 +1,56 @@
+#include "cache/sequence_layout.h"
+
+#include "ops/views.h"
+
+namespace replayssm {
+namespace {
+
+std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
+
+}  // namespace
+
+std::int64_t SequenceLayout::state_bytes() const {
+  return static_cast<std::int64_t>(heads.state_elements()) * bytes(state_type);
+}
+
+std::int64_t SequenceLayout::tail_bytes() const {
+  return std::int64_t{kConvWidth - 1} * heads.channels() * bytes(activation_type);
+}
+
+std::int64_t SequenceLayout::slot_bytes() const {
+  return linear_layers * (state_bytes() + tail_bytes());
+}
+
+std::int64_t SequenceLayout::record_bytes() const {
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::int64_t key_head = kKeyDim * bytes(activation_type) + kFloat;
+  const std::int64_t value_head =
+      kValueDim * bytes(correction_type) + heads.gate_width() * kFloat;
+  return heads.key_heads * key_head + heads.value_heads * value_head;
+}
+
+std::int64_t SequenceLayout::ring_bytes_per_row() const {
+  if (recurrence == Recurrence::packed) return 0;
+  return std::int64_t{linear_layers} * geometry.ring_rows() * record_bytes();
+}
+
+std::int64_t SequenceLayout::conv_ring_bytes_per_row() const {
+  return std::int64_t{linear_layers} * geometry.conv_rows() * heads.channels() *
+         bytes(activation_type);
+}
+
+std::int64_t SequenceLayout::cursor_bytes_per_row() const {
+  return static_cast<std::int64_t>(2 * sizeof(Depth) + 2 * sizeof(SlotId));
+}
+
+std::int64_t SequenceLayout::kv_bytes_per_token() const {
+  return std::int64_t{2} * attention_layers * kv_heads * head_dim * bytes(activation_type);
+}
+
+std::int64_t SequenceLayout::page_bytes() const { return kv_bytes_per_token() * page_tokens; }
+
+int SequenceLayout::pages_for(std::int64_t tokens) const {
+  return static_cast<int>((tokens + page_tokens - 1) / page_tokens);
+}
+
+}  // namespace replayssm

@@ -1,0 +1,187 @@
+#include "cache/sequence_memory.h"
+
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+namespace replayssm {
+namespace {
+
+// Giving back what a Residence holds cannot fail: the type holds each thing once.
+void expect_ok([[maybe_unused]] const Status& status) { assert(status.ok()); }
+
+}  // namespace
+
+Residence::~Residence() {
+  if (memory_ != nullptr) memory_->release(*this);
+}
+
+void Residence::swap(Residence& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(row_, other.row_);
+  std::swap(cursor_, other.cursor_);
+  std::swap(base_, other.base_);
+  std::swap(home_, other.home_);
+  pages_.swap(other.pages_);
+}
+
+SequenceMemory::SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes, Poison poison)
+    : layout_(layout),
+      slots_(layout, sizes.slots, poison),
+      rows_(layout, sizes.rows, poison),
+      pages_(layout, sizes.pages, poison) {
+  views_.cursors = rows_.cursors();
+  for (int layer = 0; layer < layout.linear_layers; ++layer) {
+    views_.states.push_back(slots_.states(layer));
+    views_.conv_tails.push_back(slots_.conv_tails(layer));
+    views_.conv_rings.push_back(rows_.conv_rings(layer));
+    if (layout.recurrence == Recurrence::replay) views_.rings.push_back(rows_.rings(layer));
+  }
+  for (int layer = 0; layer < layout.attention_layers; ++layer) {
+    views_.kv.push_back(pages_.kv(layer));
+  }
+}
+
+std::int64_t SequenceMemory::bytes() const {
+  return slots_.bytes() + rows_.ring_bytes() + rows_.conv_ring_bytes() + rows_.cursor_bytes() +
+         pages_.bytes();
+}
+
+Result<Residence> SequenceMemory::admit(const Cursor& cursor) {
+  const int t = cursor.committed.tokens;
+  const int c = cursor.checkpoint.tokens;
+  if (t < 0 || c < 0 || c > t) {
+    return refuse("cursor", fmt::format("(t {}, c {})", t, c), "0 <= c <= t");
+  }
+  if (layout_.recurrence == Recurrence::packed) {
+    if (c != t) return refuse("cursor", fmt::format("(t {}, c {})", t, c), "c = t with replay off");
+  } else if (c % layout_.geometry.fold_block() != 0 ||
+             cursor.pending() > layout_.geometry.pending_max()) {
+    return refuse("cursor", fmt::format("(t {}, c {})", t, c),
+                  fmt::format("c a multiple of {} and at most {} pending tokens",
+                              layout_.geometry.fold_block(), layout_.geometry.pending_max()));
+  }
+  const int pages = layout_.pages_for(t);
+  if (pages > pages_.free()) {
+    return Error{fmt::format("KV pages: {} are needed, {} of {} are free", pages, pages_.free(),
+                             pages_.pages())};
+  }
+  if (slots_.free() == 0) {
+    return Error{fmt::format("state slots: all {} are in use", slots_.slots())};
+  }
+  const auto row = rows_.allocate();
+  if (!row) return row.error();
+
+  Residence sequence;
+  sequence.memory_ = this;
+  sequence.row_ = *row;
+  sequence.cursor_ = cursor;
+  sequence.base_ = sequence.home_ = slots_.allocate().value();
+  for (int i = 0; i < pages; ++i) sequence.pages_.push_back(pages_.allocate().value());
+  publish(sequence);
+  return sequence;
+}
+
+Result<Residence> SequenceMemory::fork(const Residence& parent) {
+  const int t = parent.cursor_.committed.tokens;
+  const int full = t / layout_.page_tokens;
+  const int partial = t % layout_.page_tokens;
+  if (partial > 0 && pages_.free() == 0) {
+    return Error{fmt::format("KV pages: all {} are in use, a fork needs one", pages_.pages())};
+  }
+  const auto row = rows_.allocate();
+  if (!row) return row.error();
+
+  Residence child;
+  child.memory_ = this;
+  child.row_ = *row;
+  child.cursor_ = parent.cursor_;
+  child.base_ = child.home_ = parent.base_;
+  expect_ok(slots_.retain(child.base_));
+  for (int i = 0; i < full; ++i) {
+    const PageId page = parent.pages_[static_cast<std::size_t>(i)];
+    expect_ok(pages_.retain(page));
+    child.pages_.push_back(page);
+  }
+  if (partial > 0) {
+    child.pages_.push_back(pages_.allocate().value());
+    pages_.copy(parent.pages_[static_cast<std::size_t>(full)], child.pages_.back(), partial);
+  }
+  const auto from = rows_.row_memory(parent.row_);
+  const auto to = rows_.row_memory(child.row_);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::memcpy(to[i].data(), from[i].data(), from[i].size());
+  }
+  publish(child);
+  return child;
+}
+
+int SequenceMemory::blocks_folded(const Residence& sequence, int tokens, Phase phase) const {
+  if (layout_.recurrence == Recurrence::packed) return 0;
+  return phase == Phase::prefill
+             ? blocks_folded_by_chunk(sequence.cursor_, tokens, layout_.geometry)
+             : blocks_folded_by_window(sequence.cursor_, layout_.geometry);
+}
+
+bool SequenceMemory::writes_state(const Residence& sequence, int tokens, Phase phase) const {
+  return layout_.recurrence == Recurrence::packed || blocks_folded(sequence, tokens, phase) > 0;
+}
+
+Status SequenceMemory::prepare(Residence& sequence, int tokens, Phase phase) {
+  const int wanted = layout_.pages_for(sequence.cursor_.committed.tokens + tokens);
+  const int missing = wanted - static_cast<int>(sequence.pages_.size());
+  if (missing > pages_.free()) {
+    return Error{fmt::format("KV pages: {} more are needed, {} of {} are free", missing,
+                             pages_.free(), pages_.pages())};
+  }
+  const bool needs_home = writes_state(sequence, tokens, phase) &&
+                          sequence.home_ == sequence.base_ && slots_.shared(sequence.base_);
+  if (needs_home && slots_.free() == 0) {
+    return Error{fmt::format(
+        "state slots: all {} are in use, and a sequence that shares its checkpoint is to fold",
+        slots_.slots())};
+  }
+  for (int i = 0; i < missing; ++i) sequence.pages_.push_back(pages_.allocate().value());
+  if (needs_home) {
+    sequence.home_ = slots_.allocate().value();
+    publish(sequence);
+  }
+  return {};
+}
+
+void SequenceMemory::settle(Residence& sequence, int tokens, int accepted, Phase phase) {
+  bool wrote = false;
+  if (layout_.recurrence == Recurrence::packed) {
+    sequence.cursor_.committed += accepted;
+    sequence.cursor_.checkpoint = sequence.cursor_.committed;
+    wrote = accepted > 0;
+  } else {
+    const int blocks = blocks_folded(sequence, tokens, phase);
+    sequence.cursor_ = advanced(sequence.cursor_, blocks, accepted, layout_.geometry);
+    wrote = blocks > 0;
+  }
+  if (wrote && sequence.home_ != sequence.base_) {
+    expect_ok(slots_.release(sequence.base_));
+    sequence.base_ = sequence.home_;
+  }
+}
+
+void SequenceMemory::release(Residence& sequence) {
+  for (const PageId page : sequence.pages_) expect_ok(pages_.release(page));
+  if (sequence.home_ != sequence.base_) expect_ok(slots_.release(sequence.home_));
+  expect_ok(slots_.release(sequence.base_));
+  expect_ok(rows_.release(sequence.row_));
+  sequence.memory_ = nullptr;
+  sequence.pages_.clear();
+}
+
+void SequenceMemory::publish(const Residence& sequence) {
+  const auto row = static_cast<std::size_t>(sequence.row_.value);
+  const CursorView& cursors = views_.cursors;
+  cursors.committed[row] = sequence.cursor_.committed;
+  cursors.checkpoint[row] = sequence.cursor_.checkpoint;
+  cursors.base[row] = sequence.base_;
+  cursors.home[row] = sequence.home_;
+}
+
+}  // namespace replayssm

@@ -1,0 +1,122 @@
+// All memory of running sequences, and what each of them holds of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "cache/poison.h"
+#include "cache/row_pool.h"
+#include "cache/sequence_layout.h"
+#include "cache/slot_pool.h"
+#include "core/result.h"
+#include "model/model.h"
+#include "replay/cursor.h"
+
+namespace replayssm {
+
+class SequenceMemory;
+
+// One running sequence's holdings: a row, the slot of its checkpoint, pages, and where it stands.
+// Move-only; gives everything back when it is destroyed, and must not outlive the SequenceMemory it
+// came from.
+class Residence {
+ public:
+  Residence() = default;
+  Residence(Residence&& other) noexcept { swap(other); }
+  Residence& operator=(Residence&& other) noexcept {
+    Residence(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Residence();
+
+  // False when empty or moved from.
+  explicit operator bool() const { return memory_ != nullptr; }
+
+  RowIndex row() const { return row_; }
+  // The host's mirror of t and c.
+  const Cursor& cursor() const { return cursor_; }
+  // The slot that the checkpoint is read from; several sequences may share it.
+  SlotId base() const { return base_; }
+  // The slot that the next fold is written to. Equal to base unless base is shared and a fold is
+  // near; then this sequence's alone.
+  SlotId home() const { return home_; }
+  // Pages of positions 0 .. t - 1 and of those prepared beyond, in order.
+  std::span<const PageId> pages() const { return pages_; }
+
+ private:
+  friend class SequenceMemory;
+  void swap(Residence& other) noexcept;
+
+  SequenceMemory* memory_ = nullptr;
+  RowIndex row_;
+  Cursor cursor_;
+  SlotId base_;
+  SlotId home_;
+  std::vector<PageId> pages_;
+};
+
+struct PoolSizes {
+  int rows = 1;
+  int slots = 1;
+  int pages = 1;
+};
+
+// Owns the pools. Allocates everything in its constructor, nothing later. Its address must not
+// change while a Residence of it lives. Not thread-safe: the engine thread only.
+class SequenceMemory {
+ public:
+  SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes, Poison poison = Poison::off);
+  SequenceMemory(const SequenceMemory&) = delete;
+  SequenceMemory& operator=(const SequenceMemory&) = delete;
+
+  const SequenceLayout& layout() const { return layout_; }
+  // Views of all pools for the operations. Valid as long as this object.
+  const SequenceViews& views() const { return views_; }
+
+  SlotPool& slots() { return slots_; }
+  RowPool& rows() { return rows_; }
+  PagePool& pages() { return pages_; }
+  const SlotPool& slots() const { return slots_; }
+  const RowPool& rows() const { return rows_; }
+  const PagePool& pages() const { return pages_; }
+  // Bytes allocated, all pools.
+  std::int64_t bytes() const;
+
+  // A sequence standing at `cursor`, with a slot of its own and pages for the committed tokens,
+  // their contents unset; the default is an empty sequence, whose zero state is not stored. Refused
+  // with the numbers when a row, a slot or pages are missing, and when the cursor breaks the
+  // invariants of Cursor; then nothing has changed.
+  Result<Residence> admit(const Cursor& cursor = {});
+
+  // A second sequence with the same past. Shares the base slot and the full pages, copies records,
+  // conv rows and the last partial page; no state is copied. Refused as admit().
+  Result<Residence> fork(const Residence& parent);
+
+  // To be called before a step that evaluates `tokens` of the sequence: makes sure that it holds the
+  // pages that the step fills, and a home slot of its own if the step folds. Refused when they are
+  // missing; then nothing has changed and the sequence can wait for others to give back.
+  Status prepare(Residence& sequence, int tokens, Phase phase);
+
+  // To be called after `advance`: moves the mirror as advance moved the cursor. `accepted` of the
+  // step's `tokens` are committed; chunks: all.
+  void settle(Residence& sequence, int tokens, int accepted, Phase phase);
+
+  // What a step of the sequence would fold: blocks, always 0 with replay off.
+  int blocks_folded(const Residence& sequence, int tokens, Phase phase) const;
+
+ private:
+  friend class Residence;
+  void release(Residence& sequence);
+  bool writes_state(const Residence& sequence, int tokens, Phase phase) const;
+  void publish(const Residence& sequence);
+
+  SequenceLayout layout_;
+  SlotPool slots_;
+  RowPool rows_;
+  PagePool pages_;
+  SequenceViews views_;
+};
+
+}  // namespace replayssm

@@ -1,0 +1,58 @@
+#include "cache/slot_pool.h"
+
+#include <cstring>
+
+namespace replayssm {
+
+SlotPool::SlotPool(const SequenceLayout& layout, int slots, Poison poison)
+    : layout_(layout),
+      poison_(poison),
+      ids_("state slot", slots),
+      storage_(static_cast<std::size_t>(slots * layout.slot_bytes())) {
+  if (poison_ == Poison::on) storage_.fill_bytes(kPoisonByte);
+}
+
+Result<SlotId> SlotPool::allocate() {
+  const auto slot = ids_.allocate();
+  if (!slot) return Error{fmt::format("state slots: all {} are in use", slots())};
+  fill(*slot);
+  return *slot;
+}
+
+Status SlotPool::retain(SlotId slot) { return ids_.retain(slot); }
+
+Status SlotPool::release(SlotId slot) {
+  const auto freed = ids_.release(slot);
+  if (!freed) return freed.error();
+  if (*freed) fill(slot);
+  return {};
+}
+
+void SlotPool::fill(SlotId slot) {
+  if (poison_ == Poison::off) return;
+  const auto bytes = static_cast<std::size_t>(layout_.slot_bytes());
+  std::memset(storage_.data() + static_cast<std::size_t>(slot.value) * bytes, kPoisonByte, bytes);
+}
+
+StateView SlotPool::states(int layer) {
+  StateView view;
+  view.data = storage_.data() + layer * layout_.state_bytes();
+  view.type = layout_.state_type;
+  view.slot_stride = static_cast<std::size_t>(layout_.slot_bytes()) / size_of(layout_.state_type);
+  view.slots = slots();
+  return view;
+}
+
+ConvTailView SlotPool::conv_tails(int layer) {
+  ConvTailView view;
+  view.inputs = storage_.data() + layout_.linear_layers * layout_.state_bytes() +
+                layer * layout_.tail_bytes();
+  view.type = layout_.activation_type;
+  view.slot_stride =
+      static_cast<std::size_t>(layout_.slot_bytes()) / size_of(layout_.activation_type);
+  view.slots = slots();
+  view.channels = layout_.heads.channels();
+  return view;
+}
+
+}  // namespace replayssm
