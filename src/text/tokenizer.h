@@ -23,9 +23,9 @@ namespace replayssm {
 // Python's bytes.decode(errors="replace") would have it.
 class Tokenizer {
  public:
-  // Reads tokenizer.json and, where it exists, tokenizer_config.json, whose added_tokens_decoder may
-  // know more added tokens than tokenizer.json. Errors name the file and the field, and refuse by
-  // name every kind of normalizer, pre-tokenizer, model, post-processor and decoder that is not
+  // Reads tokenizer.json and, where it exists, tokenizer_config.json, whose added_tokens_decoder
+  // may know more added tokens than tokenizer.json. Errors name the file and the field, and refuse
+  // by name every kind of normalizer, pre-tokenizer, model, post-processor and decoder that is not
   // implemented.
   static Result<Tokenizer> load(const std::filesystem::path& directory);
 
