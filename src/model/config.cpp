@@ -1,8 +1,215 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "model/json_file.h"
+#include "model/rope_config.h"
+#include "model/tokenizer_ids.h"
 
 namespace replayssm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Sizes beyond these are mistakes in the file; with them, no product of two sizes that is used
+// anywhere leaves 32 bits, except rows times columns, which is taken in 64.
+constexpr IntRange kWidth{1, 1 << 18};
+constexpr IntRange kLayers{1, 1024};
+constexpr IntRange kHeads{1, 1024};
+constexpr IntRange kVocabulary{1, 1 << 24};
+constexpr IntRange kPositions{1, 1 << 30};
+constexpr IntRange kHeadDim{2, 1024};
+
+constexpr int kFamilyHeadDim = 256;
+constexpr int kFamilyInterval = 4;
+constexpr int kFamilyPositions = 32768;
+
+constexpr std::string_view kAcceptedTypes = "qwen3_5 or qwen3_5_text (dense)";
+
+Status read_model_type(const Fields& root, std::string& type) {
+  REPLAYSSM_TRY(root.text("model_type", type, Presence::required));
+  if (type == "qwen3_5" || type == "qwen3_5_text") return {};
+  if (type == "qwen4_exp" || type == "qwen4_exp_text") {
+    return root.refuse_field(
+        "model_type", fmt::format("{}: qwen4_exp is a different architecture (gated residual "
+                                  "streams, sparse attention, n-gram embeddings)",
+                                  kAcceptedTypes));
+  }
+  return root.refuse_field("model_type", kAcceptedTypes);
+}
+
+// Fields that would change the mathematics, at a level of the configuration.
+Status refuse_unsupported(const Fields& fields) {
+  if (fields.has("quantization_config")) {
+    return fields.refuse_field("quantization_config",
+                               "an unquantised checkpoint (bfloat16, float16 or float32)");
+  }
+  for (const char* key : {"num_experts", "num_local_experts", "num_experts_per_tok"}) {
+    int experts = 0;
+    REPLAYSSM_TRY(fields.integer(key, {0, 1 << 20}, experts));
+    if (experts != 0) return fields.refuse_field(key, "absent: a dense model, without experts");
+  }
+  bool bias = false;
+  REPLAYSSM_TRY(fields.boolean("attention_bias", bias));
+  if (bias) return fields.refuse_field("attention_bias", "false");
+
+  std::string activation = "silu";
+  REPLAYSSM_TRY(fields.text("hidden_act", activation));
+  if (activation != "silu") return fields.refuse_field("hidden_act", "silu");
+
+  std::string gate = "silu";
+  REPLAYSSM_TRY(fields.text("output_gate_type", gate));
+  if (gate != "silu" && gate != "swish") {
+    return fields.refuse_field("output_gate_type", "absent, silu or swish");
+  }
+  return {};
+}
+
+Status read_layers(const Fields& text, std::vector<LayerKind>& layers) {
+  int count = 0;
+  REPLAYSSM_TRY(text.integer("num_hidden_layers", kLayers, count, Presence::required));
+  if (!text.has("layer_types")) {
+    int interval = kFamilyInterval;
+    REPLAYSSM_TRY(text.integer("full_attention_interval", kLayers, interval));
+    for (int i = 0; i < count; ++i) {
+      layers.push_back((i + 1) % interval == 0 ? LayerKind::attention : LayerKind::linear);
+    }
+    return {};
+  }
+  const json& types = text.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<std::size_t>(count)) {
+    return text.refuse_field("layer_types",
+                             fmt::format("a list of num_hidden_layers ({}) names", count));
+  }
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "linear_attention") {
+      layers.push_back(LayerKind::linear);
+    } else if (types[i] == "full_attention" || types[i] == "attention") {
+      layers.push_back(LayerKind::attention);
+    } else {
+      return refuse(fmt::format("{}[{}]", text.name("layer_types"), i), describe(types[i]),
+                    "linear_attention, full_attention or attention");
+    }
+  }
+  return {};
+}
+
+Status read_attention(const Fields& text, AttentionShape& attention) {
+  attention.head_dim = kFamilyHeadDim;
+  REPLAYSSM_TRY(text.integer("num_attention_heads", kHeads, attention.heads, Presence::required));
+  REPLAYSSM_TRY(
+      text.integer("num_key_value_heads", kHeads, attention.kv_heads, Presence::required));
+  REPLAYSSM_TRY(text.integer("head_dim", kHeadDim, attention.head_dim));
+  REPLAYSSM_TRY(text.boolean("attn_output_gate", attention.output_gate));
+  if (attention.heads % attention.kv_heads != 0) {
+    return text.refuse_field("num_key_value_heads",
+                             fmt::format("a divisor of num_attention_heads ({})", attention.heads));
+  }
+  if (attention.head_dim % 2 != 0) return text.refuse_field("head_dim", "an even number");
+  return {};
+}
+
+// An integer field that only one value is built for.
+Status require_built(const Fields& text, std::string_view key, int built) {
+  int value = built;
+  REPLAYSSM_TRY(text.integer(key, {built, built}, value));
+  return {};
+}
+
+Status read_linear(const Fields& text, HeadShape& linear) {
+  linear.gate = GateKind::gdn;
+  REPLAYSSM_TRY(text.integer("linear_num_key_heads", kHeads, linear.key_heads, Presence::required));
+  REPLAYSSM_TRY(
+      text.integer("linear_num_value_heads", kHeads, linear.value_heads, Presence::required));
+  if (linear.value_heads % linear.key_heads != 0) {
+    return text.refuse_field(
+        "linear_num_value_heads",
+        fmt::format("a multiple of linear_num_key_heads ({})", linear.key_heads));
+  }
+  REPLAYSSM_TRY(require_built(text, "linear_key_head_dim", kKeyDim));
+  REPLAYSSM_TRY(require_built(text, "linear_value_head_dim", kValueDim));
+  return require_built(text, "linear_conv_kernel_dim", kConvWidth);
+}
+
+Status read_type(const Fields& fields, std::string_view key, std::initializer_list<DType> accepted,
+                 std::string_view accepted_text, DType& out) {
+  std::string name;
+  REPLAYSSM_TRY(fields.text(key, name));
+  if (name.empty() && !fields.has(key)) return {};
+  const auto type = dtype_named(name);
+  if (!type || std::find(accepted.begin(), accepted.end(), *type) == accepted.end()) {
+    return fields.refuse_field(key, accepted_text);
+  }
+  out = *type;
+  return {};
+}
+
+// bos and pad; -1 is an old way to write "none".
+Status read_optional_token(const Fields& fields, std::string_view key, int rows, TokenId& out) {
+  return fields.integer(key, {-1, rows - 1}, out);
+}
+
+// Everything that config.json itself says.
+Status read_config_json(const Fields& root, ModelConfig& config) {
+  REPLAYSSM_TRY(read_model_type(root, config.model_type));
+  REPLAYSSM_TRY(refuse_unsupported(root));
+
+  Fields text = root;
+  config.tensor_prefix = "model.";
+  if (root.has("text_config")) {
+    auto nested = root.object("text_config");
+    if (!nested) return nested.error();
+    text = *nested;
+    config.tensor_prefix = "model.language_model.";
+    if (text.has("model_type")) {
+      std::string type;
+      REPLAYSSM_TRY(read_model_type(text, type));
+    }
+    REPLAYSSM_TRY(refuse_unsupported(text));
+  }
+
+  REPLAYSSM_TRY(text.integer("hidden_size", kWidth, config.hidden_size, Presence::required));
+  REPLAYSSM_TRY(
+      text.integer("intermediate_size", kWidth, config.intermediate_size, Presence::required));
+  REPLAYSSM_TRY(text.integer("vocab_size", kVocabulary, config.vocab_rows, Presence::required));
+  REPLAYSSM_TRY(read_layers(text, config.layers));
+  REPLAYSSM_TRY(read_attention(text, config.attention));
+  REPLAYSSM_TRY(read_linear(text, config.linear));
+  REPLAYSSM_TRY(text.number("rms_norm_eps", {0, 1, true}, config.rms_norm_eps));
+  config.max_positions = kFamilyPositions;
+  REPLAYSSM_TRY(text.integer("max_position_embeddings", kPositions, config.max_positions));
+  auto rope = read_rope(text, config.attention.head_dim, config.max_positions);
+  if (!rope) return rope.error();
+  config.rope = *rope;
+  REPLAYSSM_TRY(read_type(text, "mamba_ssm_dtype", {DType::f32, DType::bf16}, "float32 or bfloat16",
+                          config.state_type));
+
+  // Both levels may say these; where they differ, a head is tied if either says so, and the inner
+  // level wins for the others.
+  for (const Fields* level : {&root, static_cast<const Fields*>(&text)}) {
+    bool tied = false;
+    REPLAYSSM_TRY(level->boolean("tie_word_embeddings", tied));
+    config.tied_head = config.tied_head || tied;
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      REPLAYSSM_TRY(read_type(*level, key, {DType::bf16, DType::f16, DType::f32},
+                              "bfloat16, float16 or float32", config.weight_type));
+    }
+    REPLAYSSM_TRY(read_optional_token(*level, "bos_token_id", config.vocab_rows, config.bos));
+    REPLAYSSM_TRY(read_optional_token(*level, "pad_token_id", config.vocab_rows, config.pad));
+    REPLAYSSM_TRY(level->integers("eos_token_id", {0, config.vocab_rows - 1}, config.eos));
+  }
+  return {};
+}
+
+bool is_there(const fs::path& file) {
+  std::error_code error;
+  return fs::exists(file, error);
+}
+
+}  // namespace
 
 int ModelConfig::count(LayerKind kind) const {
   return static_cast<int>(std::count(layers.begin(), layers.end(), kind));
@@ -12,8 +219,37 @@ bool ModelConfig::is_eos(TokenId token) const {
   return std::binary_search(eos.begin(), eos.end(), token);
 }
 
-Result<ModelConfig> load_config(const std::filesystem::path& directory) {
-  return Error{fmt::format("{}: loading is not built yet", directory.string())};
+Result<ModelConfig> load_config(const fs::path& directory) {
+  auto root = read_json_object(directory / "config.json");
+  if (!root) return root.error();
+  ModelConfig config;
+  REPLAYSSM_TRY(read_config_json(Fields(*root, "config.json: "), config));
+
+  if (const fs::path file = directory / "generation_config.json"; is_there(file)) {
+    auto defaults = load_generation_defaults(file, config.vocab_rows);
+    if (!defaults) return defaults.error();
+    config.generation = std::move(*defaults);
+  }
+
+  std::string eos_text;
+  if (const fs::path file = directory / "tokenizer_config.json"; is_there(file)) {
+    auto text = read_eos_text(file);
+    if (!text) return text.error();
+    eos_text = std::move(*text);
+  }
+  config.vocab_size = config.vocab_rows;
+  if (const fs::path file = directory / "tokenizer.json"; is_there(file)) {
+    auto ids = read_tokenizer_ids(file, eos_text);
+    if (!ids) return ids.error();
+    config.vocab_size = std::min(ids->size, config.vocab_rows);
+    if (ids->eos && *ids->eos < config.vocab_rows) config.eos.push_back(*ids->eos);
+  }
+
+  // No single file names every id that ends a turn; see GenerationDefaults::eos.
+  config.eos.insert(config.eos.end(), config.generation.eos.begin(), config.generation.eos.end());
+  std::sort(config.eos.begin(), config.eos.end());
+  config.eos.erase(std::unique(config.eos.begin(), config.eos.end()), config.eos.end());
+  return config;
 }
 
 }  // namespace replayssm

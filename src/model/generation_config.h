@@ -1,9 +1,11 @@
 // Sampling defaults that a checkpoint ships in generation_config.json.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <vector>
 
+#include "core/result.h"
 #include "core/strong_id.h"
 
 namespace replayssm {
@@ -21,5 +23,10 @@ struct GenerationDefaults {
   std::optional<double> frequency_penalty;   // [-2, 2]
   std::vector<TokenId> eos;                  // empty: the file names none
 };
+
+// Reads the fields above from `file` and ignores all others. Errors name file, field, value and
+// what is accepted; token ids must lie in [0, vocab_rows).
+Result<GenerationDefaults> load_generation_defaults(const std::filesystem::path& file,
+                                                    int vocab_rows);
 
 }  // namespace replayssm
