@@ -1,16 +1,247 @@
 #include "model/weights.h"
 
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/aligned_buffer.h"
+#include "core/bfloat16.h"
+#include "model/checkpoint_files.h"
+
 namespace replayssm {
 
-struct Weights::Storage {};
+struct Weights::Storage {
+  explicit Storage(CheckpointFiles opened) : files(std::move(opened)) {}
+
+  CheckpointFiles files;
+  std::vector<AlignedBuffer<std::byte>> copies;  // matrices stored at an odd address
+};
 
 Weights::Weights() = default;
 Weights::~Weights() = default;
 Weights::Weights(Weights&&) noexcept = default;
 Weights& Weights::operator=(Weights&&) noexcept = default;
 
-Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig&) {
-  return Error{fmt::format("{}: loading is not built yet", directory.string())};
+namespace {
+
+constexpr std::string_view kNestedPrefix = "model.language_model.";
+constexpr std::string_view kFlatPrefix = "model.";
+
+// Tensors that other parts of a checkpoint own.
+bool belongs_elsewhere(std::string_view name) {
+  return name.starts_with("model.visual.") || name.starts_with("mtp.");
+}
+
+// Finds tensors by name, checks them against what the configuration calls for, and remembers which
+// were used.
+class TensorReader {
+ public:
+  TensorReader(const CheckpointFiles& files, std::vector<AlignedBuffer<std::byte>>& copies)
+      : files_(files), copies_(copies) {}
+
+  bool has(std::string_view name) const { return files_.find(name) != nullptr; }
+
+  Status matrix(const std::string& name, std::int64_t rows, std::int64_t cols, WeightMatrix& out) {
+    auto tensor = find(name, {rows, cols});
+    if (!tensor) return tensor.error();
+    out.rows = static_cast<int>(rows);
+    out.cols = static_cast<int>(cols);
+    out.type = *dtype_of((*tensor)->type);
+    out.data = aligned((*tensor)->data, size_of(out.type));
+    return {};
+  }
+
+  // Widened to fp32, with `added` put on top: 1 turns the w of a zero-centred norm into its scale.
+  Status vector(const std::string& name, std::vector<std::int64_t> shape, float added,
+                std::vector<float>& out) {
+    auto tensor = find(name, std::move(shape));
+    if (!tensor) return tensor.error();
+    const StoredTensor& stored = **tensor;
+    const std::size_t width = size_of(stored.type);
+    out.resize(stored.data.size() / width);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = element(stored.data.data() + i * width, stored.type) + added;
+    }
+    return {};
+  }
+
+  // A tensor that the configuration does not call for means that the model is not the one the
+  // configuration describes: refused rather than left out.
+  Status check_all_used() const {
+    for (const auto& [name, entry] : files_.entries()) {
+      if (used_.contains(name) || belongs_elsewhere(name) ||
+          name.ends_with("rotary_emb.inv_freq")) {
+        continue;
+      }
+      return Error{fmt::format(
+          "{}: tensor {} ({} {}): nothing in config.json calls for it; expected only the tensors "
+          "of the described layers, model.visual.* and mtp.*",
+          entry.file->label(), name, name_of(entry.tensor->type), shape_text(entry.tensor->shape))};
+    }
+    return {};
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  Result<const StoredTensor*> find(const std::string& name, std::vector<std::int64_t> shape) {
+    const CheckpointFiles::Entry* entry = files_.find(name);
+    if (entry == nullptr) {
+      return Error{fmt::format("tensor {}: missing; expected {}", name, shape_text(shape))};
+    }
+    const StoredTensor& tensor = *entry->tensor;
+    if (tensor.shape != shape) {
+      return Error{fmt::format("{}: tensor {}: shape {}; expected {}", entry->file->label(), name,
+                               shape_text(tensor.shape), shape_text(shape))};
+    }
+    switch (tensor.type) {
+      case StoredType::bf16:
+      case StoredType::f16:
+      case StoredType::f32:
+        break;
+      default:
+        return Error{fmt::format("{}: tensor {}: dtype {}; expected BF16, F16 or F32",
+                                 entry->file->label(), name, name_of(tensor.type))};
+    }
+    used_.insert(name);
+    bytes_ += static_cast<std::int64_t>(tensor.data.size());
+    return &tensor;
+  }
+
+  // The format allows any address; vector loads want whole elements.
+  const void* aligned(std::span<const std::byte> data, std::size_t alignment) {
+    if (reinterpret_cast<std::uintptr_t>(data.data()) % alignment == 0) return data.data();
+    AlignedBuffer<std::byte>& copy = copies_.emplace_back(data.size());
+    std::memcpy(copy.data(), data.data(), data.size());
+    return copy.data();
+  }
+
+  static float element(const std::byte* at, StoredType type) {
+    if (type == StoredType::f32) {
+      float value = 0;
+      std::memcpy(&value, at, sizeof(value));
+      return value;
+    }
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, at, sizeof(bits));
+    return type == StoredType::bf16 ? to_float(bf16{bits}) : half_to_float(bits);
+  }
+
+  const CheckpointFiles& files_;
+  std::vector<AlignedBuffer<std::byte>>& copies_;
+  std::set<std::string, std::less<>> used_;
+  std::int64_t bytes_ = 0;
+};
+
+constexpr float kZeroCentred = 1.0f;
+constexpr float kPlain = 0.0f;
+
+Status read_gdn(TensorReader& reader, const std::string& prefix, const ModelConfig& config,
+                GdnWeights& out) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t channels = config.linear.channels();
+  const std::int64_t heads = config.linear.value_heads;
+  const std::int64_t values = heads * kValueDim;
+  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_qkv.weight", channels, hidden, out.qkv));
+  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_z.weight", values, hidden, out.z));
+  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_b.weight", heads, hidden, out.b));
+  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_a.weight", heads, hidden, out.a));
+  REPLAYSSM_TRY(reader.matrix(prefix + "out_proj.weight", hidden, values, out.out));
+  REPLAYSSM_TRY(
+      reader.vector(prefix + "conv1d.weight", {channels, 1, kConvWidth}, kPlain, out.conv));
+  REPLAYSSM_TRY(reader.vector(prefix + "A_log", {heads}, kPlain, out.a_log));
+  REPLAYSSM_TRY(reader.vector(prefix + "dt_bias", {heads}, kPlain, out.dt_bias));
+  return reader.vector(prefix + "norm.weight", {kValueDim}, kPlain, out.norm_scale);
+}
+
+Status read_attention(TensorReader& reader, const std::string& prefix, const ModelConfig& config,
+                      AttentionWeights& out) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t dim = config.attention.head_dim;
+  const std::int64_t queries = config.attention.heads * dim;
+  const std::int64_t keys = config.attention.kv_heads * dim;
+  const std::int64_t query_rows = config.attention.output_gate ? 2 * queries : queries;
+  REPLAYSSM_TRY(reader.matrix(prefix + "q_proj.weight", query_rows, hidden, out.q));
+  REPLAYSSM_TRY(reader.matrix(prefix + "k_proj.weight", keys, hidden, out.k));
+  REPLAYSSM_TRY(reader.matrix(prefix + "v_proj.weight", keys, hidden, out.v));
+  REPLAYSSM_TRY(reader.matrix(prefix + "o_proj.weight", hidden, queries, out.out));
+  REPLAYSSM_TRY(reader.vector(prefix + "q_norm.weight", {dim}, kZeroCentred, out.q_norm_scale));
+  return reader.vector(prefix + "k_norm.weight", {dim}, kZeroCentred, out.k_norm_scale);
+}
+
+Status read_layer(TensorReader& reader, const std::string& prefix, LayerKind kind,
+                  const ModelConfig& config, LayerWeights& out) {
+  const std::int64_t hidden = config.hidden_size;
+  const std::int64_t width = config.intermediate_size;
+  REPLAYSSM_TRY(reader.vector(prefix + "input_layernorm.weight", {hidden}, kZeroCentred,
+                              out.mixer_norm_scale));
+  if (kind == LayerKind::linear) {
+    REPLAYSSM_TRY(
+        read_gdn(reader, prefix + "linear_attn.", config, out.mixer.emplace<GdnWeights>()));
+  } else {
+    REPLAYSSM_TRY(read_attention(reader, prefix + "self_attn.", config,
+                                 out.mixer.emplace<AttentionWeights>()));
+  }
+  REPLAYSSM_TRY(reader.vector(prefix + "post_attention_layernorm.weight", {hidden}, kZeroCentred,
+                              out.mlp_norm_scale));
+  REPLAYSSM_TRY(reader.matrix(prefix + "mlp.gate_proj.weight", width, hidden, out.mlp.gate));
+  REPLAYSSM_TRY(reader.matrix(prefix + "mlp.up_proj.weight", width, hidden, out.mlp.up));
+  return reader.matrix(prefix + "mlp.down_proj.weight", hidden, width, out.mlp.down);
+}
+
+// The prefix that config.json suggests, unless the embedding is only found under the other one:
+// text-only copies of nested checkpoints come with either.
+std::string decoder_prefix(const TensorReader& reader, const ModelConfig& config) {
+  for (const std::string_view prefix : {kNestedPrefix, kFlatPrefix}) {
+    const std::string other(prefix);
+    if (other != config.tensor_prefix && reader.has(other + "embed_tokens.weight") &&
+        !reader.has(config.tensor_prefix + "embed_tokens.weight")) {
+      return other;
+    }
+  }
+  return config.tensor_prefix;
+}
+
+bool same_contents(const WeightMatrix& a, const WeightMatrix& b) {
+  return a.type == b.type && a.bytes() == b.bytes() &&
+         std::memcmp(a.data, b.data, static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+}  // namespace
+
+Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config) {
+  auto files = CheckpointFiles::open(directory);
+  if (!files) return files.error();
+  Weights weights;
+  weights.storage_ = std::make_unique<Weights::Storage>(std::move(*files));
+  TensorReader reader(weights.storage_->files, weights.storage_->copies);
+
+  const std::int64_t hidden = config.hidden_size;
+  const std::string prefix = decoder_prefix(reader, config);
+  REPLAYSSM_TRY(
+      reader.matrix(prefix + "embed_tokens.weight", config.vocab_rows, hidden, weights.embedding));
+  for (int i = 0; i < config.layer_count(); ++i) {
+    REPLAYSSM_TRY(read_layer(reader, fmt::format("{}layers.{}.", prefix, i), config.layers[i],
+                             config, weights.layers.emplace_back()));
+  }
+  REPLAYSSM_TRY(
+      reader.vector(prefix + "norm.weight", {hidden}, kZeroCentred, weights.final_norm_scale));
+  weights.bytes = reader.bytes();
+
+  // A missing head is a tied one, whatever the configuration says. One that is there although the
+  // configuration ties it counts where it differs, as in Hugging Face's loader.
+  weights.head = weights.embedding;
+  if (reader.has("lm_head.weight")) {
+    WeightMatrix head;
+    REPLAYSSM_TRY(reader.matrix("lm_head.weight", config.vocab_rows, hidden, head));
+    if (!config.tied_head || !same_contents(head, weights.embedding)) {
+      weights.head = head;
+      weights.bytes = reader.bytes();
+    }
+  }
+  REPLAYSSM_TRY(reader.check_all_used());
+  return weights;
 }
 
 }  // namespace replayssm
