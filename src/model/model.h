@@ -54,6 +54,8 @@ struct ModelOptions {
   FoldGeometry geometry;
   // Whole-model bits independent of batch mates, splits and thread count.
   bool deterministic = false;
+  // The most tokens of one step. Workspace is allocated for it at load; a larger batch is refused.
+  int max_step_tokens = 512;
 };
 
 // Called with the name and data of intermediate results ("layers.3.output" [tokens, hidden], ...);

@@ -1,0 +1,20 @@
+#include "model/model.h"
+
+#include <utility>
+
+#include "model/qwen3_5.h"
+#include "model/weights.h"
+
+namespace replayssm {
+
+Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& directory,
+                                           const ModelOptions& options, ThreadPool& pool,
+                                           LinearOps& ops) {
+  Result<ModelConfig> config = load_config(directory);
+  if (!config) return config.error();
+  Result<Weights> weights = load_weights(directory, *config);
+  if (!weights) return weights.error();
+  return make_qwen3_5(*config, std::move(*weights), options, pool, ops);
+}
+
+}  // namespace replayssm
