@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -15,12 +16,12 @@ namespace replayssm {
 class ByteWriter {
  public:
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    put_bytes({reinterpret_cast<const std::byte*>(&value), sizeof(T)});
-  }
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) { put_bytes({reinterpret_cast<const std::byte*>(&value), sizeof(T)}); }
   void put_bytes(std::span<const std::byte> bytes) {
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    const std::size_t end = bytes_.size();
+    bytes_.resize(end + bytes.size());
+    if (!bytes.empty()) std::memcpy(bytes_.data() + end, bytes.data(), bytes.size());
   }
   std::span<const std::byte> bytes() const { return bytes_; }
   std::vector<std::byte> take() && { return std::move(bytes_); }
@@ -36,8 +37,7 @@ class ByteReader {
 
   // Refused when the bytes end early; then the value is unchanged.
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  Status get(T& value) {
+  requires std::is_trivially_copyable_v<T> Status get(T& value) {
     return get_bytes({reinterpret_cast<std::byte*>(&value), sizeof(T)});
   }
   Status get_bytes(std::span<std::byte> into) {

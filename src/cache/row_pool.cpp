@@ -17,8 +17,8 @@ struct RingParts {
     scales = records * heads.key_heads * static_cast<std::int64_t>(sizeof(float));
     corrections = records * heads.value_heads * kValueDim *
                   static_cast<std::int64_t>(size_of(layout.correction_type));
-    gates = records * heads.value_heads * heads.gate_width() *
-            static_cast<std::int64_t>(sizeof(float));
+    gates =
+        records * heads.value_heads * heads.gate_width() * static_cast<std::int64_t>(sizeof(float));
   }
   std::int64_t sum() const { return keys + scales + corrections + gates; }
 };

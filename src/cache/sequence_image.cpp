@@ -60,7 +60,8 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
       const std::size_t r = index(layout.geometry.ring_row(i));
       for (std::size_t h = 0; h < index(layout.heads.key_heads); ++h) {
         const std::size_t record = (row * index(layout.heads.key_heads) + h) * rows + r;
-        REPLAYSSM_TRY(visit(bytes_at(ring.keys, size_of(ring.key_type), record * kKeyDim, kKeyDim)));
+        REPLAYSSM_TRY(
+            visit(bytes_at(ring.keys, size_of(ring.key_type), record * kKeyDim, kKeyDim)));
         REPLAYSSM_TRY(visit(bytes_at(ring.key_scales, sizeof(float), record, 1)));
       }
       for (std::size_t h = 0; h < index(layout.heads.value_heads); ++h) {

@@ -24,8 +24,7 @@ std::int64_t SequenceLayout::slot_bytes() const {
 std::int64_t SequenceLayout::record_bytes() const {
   constexpr std::int64_t kFloat = sizeof(float);
   const std::int64_t key_head = kKeyDim * bytes(activation_type) + kFloat;
-  const std::int64_t value_head =
-      kValueDim * bytes(correction_type) + heads.gate_width() * kFloat;
+  const std::int64_t value_head = kValueDim * bytes(correction_type) + heads.gate_width() * kFloat;
   return heads.key_heads * key_head + heads.value_heads * value_head;
 }
 

@@ -94,9 +94,9 @@ class SequenceMemory {
   // conv rows and the last partial page; no state is copied. Refused as admit().
   Result<Residence> fork(const Residence& parent);
 
-  // To be called before a step that evaluates `tokens` of the sequence: makes sure that it holds the
-  // pages that the step fills, and a home slot of its own if the step folds. Refused when they are
-  // missing; then nothing has changed and the sequence can wait for others to give back.
+  // To be called before a step that evaluates `tokens` of the sequence: makes sure that it holds
+  // the pages that the step fills, and a home slot of its own if the step folds. Refused when they
+  // are missing; then nothing has changed and the sequence can wait for others to give back.
   Status prepare(Residence& sequence, int tokens, Phase phase);
 
   // To be called after `advance`: moves the mirror as advance moved the cursor. `accepted` of the

@@ -1,0 +1,202 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/machine_memory.h"
+#include "engine/memory_needs.h"
+#include "engine/model_fingerprint.h"
+#include "engine/sequence_archive.h"
+
+namespace replayssm {
+namespace {
+
+Status check(const EngineOptions& options) {
+  if (options.state_type != DType::f32) {
+    return refuse("--mamba-ssm-dtype", name_of(options.state_type), "float32");
+  }
+  if (options.activations && *options.activations != DType::f32 &&
+      *options.activations != DType::bf16) {
+    return refuse("--dtype", name_of(*options.activations), "auto, float32 or bfloat16");
+  }
+  if (options.step_tokens < 1) return refuse("step tokens", options.step_tokens, "at least 1");
+  if (options.page_tokens < 1) return refuse("--page-size", options.page_tokens, "at least 1");
+  if (options.max_running_requests < 0 ||
+      options.max_running_requests * options.window_max > options.step_tokens) {
+    return refuse("--max-running-requests", options.max_running_requests,
+                  fmt::format("0 (as many as fit) to {}, so that a step of {} tokens has room for "
+                              "all windows",
+                              options.step_tokens / options.window_max, options.step_tokens));
+  }
+  return {};
+}
+
+// float16 weights are computed with in float32: half has too few exponent bits for activations.
+DType stored_type(const ModelConfig& config) {
+  return config.weight_type == DType::bf16 ? DType::bf16 : DType::f32;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
+  REPLAYSSM_TRY(check(options));
+  const auto config = load_config(options.model_path);
+  if (!config) return config.error();
+  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max);
+  if (!geometry) return geometry.error();
+  const auto fingerprint = model_fingerprint(options.model_path);
+  if (!fingerprint) return fingerprint.error();
+
+  ModelOptions model_options;
+  model_options.activations = options.activations.value_or(stored_type(*config));
+  model_options.recurrence = options.recurrence;
+  model_options.geometry = *geometry;
+  model_options.deterministic = options.deterministic;
+  model_options.max_step_tokens = options.step_tokens;
+
+  std::unique_ptr<Engine> engine(new Engine);
+  engine->options_ = options;
+  engine->fingerprint_ = *fingerprint;
+  engine->context_length_ =
+      options.context_length > 0 ? options.context_length : config->max_positions;
+  engine->pool_ = std::make_unique<ThreadPool>(options.threads);
+  engine->ops_ = make_cpu_ops(*engine->pool_);
+  auto model = Model::load(options.model_path, model_options, *engine->pool_, *engine->ops_);
+  if (!model) return model.error();
+  engine->model_ = std::move(*model);
+
+  const SequenceLayout layout =
+      sequence_layout(*config, model_options, engine->ops_->state_type_for(options.state_type),
+                      options.page_tokens);
+  MemoryNeeds needs = sequence_needs(layout);
+  needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
+  needs.weights = engine->model_->weight_bytes();
+  needs.context_length = engine->context_length_;
+  needs.max_running_requests = options.max_running_requests;
+  needs.max_useful_requests =
+      std::min(needs.max_useful_requests, options.step_tokens / options.window_max);
+  needs.slots_beyond_rows = options.slots_beyond_requests;
+  const int rows =
+      options.max_running_requests > 0 ? options.max_running_requests : needs.max_useful_requests;
+  StepLimits limits;
+  limits.tokens = options.step_tokens;
+  limits.logit_rows = std::max(options.logit_rows, rows * options.window_max);
+  needs.workspace =
+      engine->model_->workspace_bytes(limits.tokens, limits.logit_rows) +
+      std::int64_t{limits.logit_rows} * config->vocab_rows * static_cast<int>(sizeof(float));
+  auto plan = plan_memory(needs);
+  if (!plan) return plan.error();
+  engine->plan_ = std::move(*plan);
+
+  engine->memory_ = std::make_unique<SequenceMemory>(
+      layout, PoolSizes{engine->plan_.rows, engine->plan_.slots, engine->plan_.pages},
+      options.poison);
+  engine->runner_ =
+      std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
+  return engine;
+}
+
+Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams& sampling) {
+  if (tokens.empty()) return refuse("prompt", "no tokens", "at least one token");
+  if (static_cast<int>(tokens.size()) > context_length_) {
+    return refuse("prompt: tokens", tokens.size(),
+                  fmt::format("at most the context of {}", context_length_));
+  }
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= config().vocab_size) {
+      return refuse("prompt: token id", token, fmt::format("0 to {}", config().vocab_size - 1));
+    }
+  }
+  auto residence = memory_->admit();
+  if (!residence) return residence.error();
+  Sequence sequence;
+  sequence.tokens = std::move(tokens);
+  sequence.prompt_tokens = static_cast<int>(sequence.tokens.size());
+  sequence.sampling = SamplingState(sampling);
+  sequence.sampling.add_prompt(sequence.tokens);
+  sequence.memory = std::move(*residence);
+  return sequence;
+}
+
+Status Engine::extend(Sequence& sequence, std::span<const TokenId> tokens,
+                      const SamplingParams& sampling) {
+  const std::size_t length = sequence.tokens.size() + tokens.size();
+  if (static_cast<int>(length) > context_length_) {
+    return refuse("prompt: tokens", length,
+                  fmt::format("at most the context of {}", context_length_));
+  }
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+  sequence.prompt_tokens = static_cast<int>(length);
+  sequence.sampling = SamplingState(sampling);
+  sequence.sampling.add_prompt(sequence.tokens);
+  return {};
+}
+
+Result<Sequence> Engine::fork(const Sequence& parent, std::uint64_t seed) {
+  auto residence = memory_->fork(parent.memory);
+  if (!residence) return residence.error();
+  Sequence child;
+  child.tokens = parent.tokens;
+  child.prompt_tokens = parent.prompt_tokens;
+  child.sampling = parent.sampling;
+  child.sampling.set_seed(seed);
+  child.memory = std::move(*residence);
+  return child;
+}
+
+Result<std::vector<std::byte>> Engine::pause(const Sequence& sequence) {
+  return archive_sequence(sequence, *memory_, *ops_, fingerprint_);
+}
+
+Result<Sequence> Engine::resume(std::span<const std::byte> archive) {
+  return restore_sequence(archive, *memory_, *ops_, fingerprint_);
+}
+
+Status Engine::prepare(const StepRow& row) {
+  return memory_->prepare(row.sequence->memory, row.tokens, row.phase);
+}
+
+StepRow Engine::next_row(Sequence& sequence, int most_tokens) {
+  StepRow row;
+  row.sequence = &sequence;
+  row.phase = sequence.phase();
+  if (row.phase == Phase::prefill) {
+    const int left = sequence.prompt_tokens - sequence.evaluated();
+    row.tokens = std::min(left, most_tokens);
+    row.logits = row.tokens == left ? 1 : 0;
+  } else {
+    row.tokens = 1;
+    row.logits = 1;
+  }
+  return row;
+}
+
+Result<std::vector<StepResult>> Engine::step(std::span<const StepRow> rows) {
+  const auto logits = runner_->evaluate(rows);
+  if (!logits) return logits.error();
+  REPLAYSSM_TRY(runner_->commit());
+
+  std::vector<StepResult> results;
+  int logit_row = 0;
+  for (const StepRow& row : rows) {
+    StepResult result;
+    result.sequence = row.sequence;
+    logit_row += row.logits;
+    if (row.logits > 0) {
+      Sequence& sequence = *row.sequence;
+      const auto token =
+          sampler_.sample(runner_->logits_row(*logits, logit_row - 1), sequence.sampling);
+      if (token) {
+        result.token = *token;
+        sequence.tokens.push_back(*token);
+        sequence.sampling.add_output(*token);
+      } else {
+        result.error = token.error();
+      }
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+}  // namespace replayssm

@@ -1,0 +1,116 @@
+// A loaded model with the memory of its running sequences: everything that a scheduler schedules.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/poison.h"
+#include "cache/sequence_memory.h"
+#include "core/result.h"
+#include "core/thread_pool.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "engine/sequence.h"
+#include "model/model.h"
+#include "ops/linear_ops.h"
+#include "replay/memory_plan.h"
+
+namespace replayssm {
+
+struct EngineOptions {
+  std::filesystem::path model_path;
+  std::optional<DType> activations;  // f32 or bf16; empty: the type the weights are stored in
+  DType state_type = DType::f32;
+  Recurrence recurrence = Recurrence::replay;
+  int fold_block = 16;
+  int window_max = 1;  // T_max
+  bool deterministic = false;
+  int threads = 0;  // 0: one for each core
+
+  std::int64_t memory_budget = 0;  // bytes; 0: what the machine has available
+  int max_running_requests = 1;    // 0: as many as fit
+  int context_length = 0;          // tokens of the longest request; 0: the model's
+  int page_tokens = 16;
+  int step_tokens = 256;          // the most tokens of a step, and so of a prompt chunk
+  int logit_rows = 0;             // the most rows of logits of a step; 0: one window a request
+  int slots_beyond_requests = 0;  // slots for shared checkpoints, beyond one a request
+  Poison poison = Poison::off;
+};
+
+// What a step gave one sequence.
+struct StepResult {
+  Sequence* sequence = nullptr;
+  std::optional<TokenId> token;  // sampled and appended to sequence->tokens
+  std::optional<Error> error;    // the sequence has ended and must be dropped
+};
+
+// Owns model, pools and threads. Sequences are the caller's, and are destroyed before the engine.
+// All calls come from one thread.
+class Engine {
+ public:
+  // Loads the model, plans the memory and allocates it, in that order. Errors name option, value
+  // and what is accepted; a plan that does not fit is refused with its numbers.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
+
+  const ModelConfig& config() const { return model_->config(); }
+  const ModelOptions& model_options() const { return model_->options(); }
+  const EngineOptions& options() const { return options_; }
+  const MemoryPlan& plan() const { return plan_; }
+  SequenceMemory& memory() { return *memory_; }
+  Runner& runner() { return *runner_; }
+  LinearOps& ops() { return *ops_; }
+  int threads() const { return pool_->threads(); }
+  int context_length() const { return context_length_; }
+
+  // A sequence whose tokens wait to be prefilled. Refused, with nothing changed: no tokens, ids
+  // outside the vocabulary, more than the context, or no room (with the numbers).
+  Result<Sequence> admit(std::vector<TokenId> tokens, const SamplingParams& sampling);
+
+  // More tokens for a sequence between steps (the next turn of a chat), to be prefilled. What has
+  // been put out so far counts as prompt from now on.
+  Status extend(Sequence& sequence, std::span<const TokenId> tokens,
+                const SamplingParams& sampling);
+
+  // A second sequence with the same past that samples with another seed. Copies no state.
+  Result<Sequence> fork(const Sequence& parent, std::uint64_t seed);
+
+  // Out of the pools into bytes, and back; see engine/sequence_archive.h. pause() changes nothing:
+  // the caller drops the sequence to free its memory.
+  Result<std::vector<std::byte>> pause(const Sequence& sequence);
+  Result<Sequence> resume(std::span<const std::byte> archive);
+
+  // Evaluates the rows, commits all their tokens, and samples for each row that asked for logits,
+  // from its last row of them. A sequence whose logits are not finite gets an error, its neighbours
+  // do not. An error of the call itself means that no row's sequence may be used again.
+  Result<std::vector<StepResult>> step(std::span<const StepRow> rows);
+
+  // Pages, and a home slot if one is needed, for a row that is to be stepped. Refused when there is
+  // no room; the sequence can wait.
+  Status prepare(const StepRow& row);
+
+  // A row for the sequence's next step: a chunk of at most `most_tokens` of its prompt (with logits
+  // if it ends the prompt), or its anchor.
+  static StepRow next_row(Sequence& sequence, int most_tokens);
+
+ private:
+  Engine() = default;
+
+  EngineOptions options_;
+  int context_length_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  MemoryPlan plan_;
+  // Destroyed from the last to the first: each uses the ones above it.
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<LinearOps> ops_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<SequenceMemory> memory_;
+  std::unique_ptr<Runner> runner_;
+  Sampler sampler_;
+};
+
+}  // namespace replayssm

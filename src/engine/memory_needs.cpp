@@ -1,0 +1,87 @@
+#include "engine/memory_needs.h"
+
+namespace replayssm {
+namespace {
+
+// A decoder layer's tensors, in elements: matrices as stored, vectors widened to float32.
+struct Elements {
+  std::int64_t matrices = 0;
+  std::int64_t vectors = 0;
+
+  Elements& operator+=(const Elements& other) {
+    matrices += other.matrices;
+    vectors += other.vectors;
+    return *this;
+  }
+};
+
+Elements mlp_and_norms(const ModelConfig& c) {
+  const std::int64_t hidden = c.hidden_size;
+  return {3 * hidden * c.intermediate_size, 2 * hidden};
+}
+
+Elements attention(const ModelConfig& c) {
+  const std::int64_t hidden = c.hidden_size;
+  const std::int64_t queries = std::int64_t{c.attention.heads} * c.attention.head_dim;
+  const std::int64_t keys = std::int64_t{c.attention.kv_heads} * c.attention.head_dim;
+  const std::int64_t query_rows = queries * (c.attention.output_gate ? 2 : 1);
+  return {hidden * (query_rows + 2 * keys + queries), std::int64_t{2} * c.attention.head_dim};
+}
+
+Elements linear(const ModelConfig& c) {
+  const std::int64_t hidden = c.hidden_size;
+  const std::int64_t channels = c.linear.channels();
+  const std::int64_t values = std::int64_t{c.linear.value_heads} * kValueDim;
+  return {hidden * (channels + 2 * values + 2 * c.linear.value_heads),
+          channels * kConvWidth + 2 * c.linear.value_heads + kValueDim};
+}
+
+}  // namespace
+
+SequenceLayout sequence_layout(const ModelConfig& config, const ModelOptions& options,
+                               DType state_type, int page_tokens) {
+  SequenceLayout layout;
+  layout.linear_layers = config.count(LayerKind::linear);
+  layout.attention_layers = config.count(LayerKind::attention);
+  layout.heads = config.linear;
+  layout.kv_heads = config.attention.kv_heads;
+  layout.head_dim = config.attention.head_dim;
+  layout.geometry = options.geometry;
+  layout.recurrence = options.recurrence;
+  layout.state_type = state_type;
+  layout.correction_type = state_type;
+  layout.activation_type = options.activations;
+  layout.page_tokens = page_tokens;
+  return layout;
+}
+
+MemoryNeeds sequence_needs(const SequenceLayout& layout) {
+  MemoryNeeds needs;
+  needs.slot = layout.slot_bytes();
+  needs.ring_per_row = layout.ring_bytes_per_row();
+  // Cursors are a few bytes a row and are counted with the conv rings.
+  needs.conv_ring_per_row = layout.conv_ring_bytes_per_row() + layout.cursor_bytes_per_row();
+  needs.kv_per_token = layout.kv_bytes_per_token();
+  needs.page_tokens = layout.page_tokens;
+  return needs;
+}
+
+std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head) {
+  const std::int64_t hidden = config.hidden_size;
+  Elements all;
+  for (const LayerKind kind : config.layers) {
+    all += kind == LayerKind::linear ? linear(config) : attention(config);
+    all += mlp_and_norms(config);
+  }
+  const std::int64_t embedding = hidden * config.vocab_rows;
+  all += {config.tied_head ? embedding : 2 * embedding, hidden};
+  if (with_draft_head) {
+    all += attention(config);
+    all += mlp_and_norms(config);
+    all += {2 * hidden * hidden, 3 * hidden};
+  }
+  return all.matrices * static_cast<std::int64_t>(size_of(config.weight_type)) +
+         all.vectors * static_cast<std::int64_t>(sizeof(float));
+}
+
+}  // namespace replayssm

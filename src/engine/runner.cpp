@@ -1,0 +1,124 @@
+#include "engine/runner.h"
+
+namespace replayssm {
+
+Runner::Runner(Model& model, LinearOps& ops, SequenceMemory& memory, const StepLimits& limits)
+    : model_(model),
+      ops_(ops),
+      memory_(memory),
+      limits_(limits),
+      logits_stride_(static_cast<std::size_t>(model.config().vocab_rows)),
+      logits_(static_cast<std::size_t>(limits.logit_rows) * logits_stride_) {}
+
+std::span<const float> Runner::logits_row(std::span<const float> logits, int row) const {
+  return logits.subspan(static_cast<std::size_t>(row) * logits_stride_,
+                        static_cast<std::size_t>(model_.config().vocab_size));
+}
+
+Status Runner::check(std::span<const StepRow> rows) const {
+  int tokens = 0;
+  int logit_rows = 0;
+  const FoldGeometry& geometry = memory_.layout().geometry;
+  for (const StepRow& row : rows) {
+    const Sequence& sequence = *row.sequence;
+    const int window = row.phase == Phase::prefill  ? limits_.tokens
+                       : row.phase == Phase::decode ? 1
+                                                    : geometry.window_max();
+    if (row.tokens < 1 || row.tokens > window) {
+      return refuse("step: tokens of a row", row.tokens, fmt::format("1 to {}", window));
+    }
+    if (row.tokens > sequence.waiting()) {
+      return refuse("step: tokens of a row", row.tokens,
+                    fmt::format("at most the {} that wait", sequence.waiting()));
+    }
+    if (row.logits < 0 || row.logits > row.tokens) {
+      return refuse("step: logits of a row", row.logits, fmt::format("0 to {}", row.tokens));
+    }
+    const int end = sequence.evaluated() + row.tokens;
+    if (static_cast<int>(sequence.memory.pages().size()) < memory_.layout().pages_for(end)) {
+      return refuse("step: pages of a row", sequence.memory.pages().size(),
+                    fmt::format("those of {} positions, prepared before the step", end));
+    }
+    tokens += row.tokens;
+    logit_rows += row.logits;
+  }
+  if (tokens > limits_.tokens) {
+    return refuse("step: tokens", tokens, fmt::format("at most {}", limits_.tokens));
+  }
+  if (logit_rows > limits_.logit_rows) {
+    return refuse("step: rows of logits", logit_rows,
+                  fmt::format("at most {}", limits_.logit_rows));
+  }
+  return {};
+}
+
+Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
+  REPLAYSSM_TRY(check(rows));
+  rows_.assign(rows.begin(), rows.end());
+  spans_.clear();
+
+  Batch batch;
+  int logit_rows = 0;
+  for (const StepRow& row : rows_) {
+    const Sequence& sequence = *row.sequence;
+    RowTokens span;
+    span.row = sequence.memory.row();
+    span.first_token = static_cast<int>(batch.tokens.size());
+    span.tokens = row.tokens;
+    span.phase = row.phase;
+    const auto first = sequence.tokens.begin() + sequence.evaluated();
+    batch.tokens.insert(batch.tokens.end(), first, first + row.tokens);
+    const auto pages =
+        static_cast<std::size_t>(memory_.layout().pages_for(sequence.evaluated() + row.tokens));
+    batch.rows.push_back({span, sequence.memory.pages().first(pages), row.logits});
+    spans_.push_back(span);
+    logit_rows += row.logits;
+  }
+  const std::span<float> logits =
+      logits_.span().first(static_cast<std::size_t>(logit_rows) * logits_stride_);
+  REPLAYSSM_TRY(model_.forward(batch, memory_.views(), logits));
+  return std::span<const float>(logits);
+}
+
+Status Runner::commit(std::span<const int> accepted) {
+  std::vector<int> all;
+  if (accepted.empty()) {
+    for (const StepRow& row : rows_) all.push_back(row.tokens);
+    accepted = all;
+  }
+  if (accepted.size() != rows_.size()) {
+    return refuse("commit: rows", accepted.size(), fmt::format("{}", rows_.size()));
+  }
+  AdvanceArgs args;
+  args.geometry = memory_.layout().geometry;
+  args.recurrence = memory_.layout().recurrence;
+  args.cursors = memory_.views().cursors;
+  args.rows = spans_;
+  args.accepted = accepted;
+  REPLAYSSM_TRY(ops_.advance(args));
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    count(rows_[i]);
+    memory_.settle(rows_[i].sequence->memory, rows_[i].tokens, accepted[i], rows_[i].phase);
+  }
+  rows_.clear();
+  spans_.clear();
+  return {};
+}
+
+void Runner::count(const StepRow& row) {
+  const SequenceLayout& layout = memory_.layout();
+  const Cursor& cursor = row.sequence->memory.cursor();
+  const StateTraffic traffic =
+      layout.recurrence == Recurrence::packed ? packed_traffic(cursor.committed)
+      : row.phase == Phase::prefill           ? chunk_traffic(cursor, row.tokens, layout.geometry)
+                                              : window_traffic(cursor, layout.geometry);
+  const std::int64_t unit = layout.linear_layers * layout.state_bytes();
+  SequenceCounters& counters = row.sequence->counters;
+  counters.steps += 1;
+  counters.tokens_evaluated += row.tokens;
+  counters.folds += traffic.folds;
+  counters.state_bytes_read += traffic.reads * unit;
+  counters.state_bytes_written += traffic.writes * unit;
+}
+
+}  // namespace replayssm

@@ -1,0 +1,66 @@
+// One step of the model over several sequences.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/aligned_buffer.h"
+#include "core/result.h"
+#include "engine/sequence.h"
+#include "model/model.h"
+
+namespace replayssm {
+
+// What one sequence does in a step: evaluate the first `tokens` of its waiting ones.
+struct StepRow {
+  Sequence* sequence = nullptr;
+  int tokens = 0;
+  Phase phase = Phase::decode;
+  int logits = 0;  // wanted for the last so many of these tokens
+};
+
+// The largest step; forward's workspace and the logits buffer are sized by it.
+struct StepLimits {
+  int tokens = 1;
+  int logit_rows = 1;
+};
+
+// Builds the batch when it is launched, from the sequences as they are then. A step is evaluate(),
+// then commit(). Owns the logits buffer. One thread.
+class Runner {
+ public:
+  // All three outlive the runner.
+  Runner(Model& model, LinearOps& ops, SequenceMemory& memory, const StepLimits& limits);
+
+  // Evaluates the rows; each must have been prepared (SequenceMemory::prepare) for this step.
+  // Returns the logits wanted, [sum of rows' logits, logits_stride()], in row order, valid until
+  // the next call. Refused, with nothing changed, when a row or the step breaks a limit. After any
+  // other error the rows' sequences must not be used again.
+  Result<std::span<const float>> evaluate(std::span<const StepRow> rows);
+
+  // Moves every cursor of the rows that evaluate() was given. `accepted` holds one number a row,
+  // chunks with all their tokens; empty: all tokens of every row.
+  Status commit(std::span<const int> accepted = {});
+
+  // Elements from one row of logits to the next; the first vocab_size of a row are meant.
+  std::size_t logits_stride() const { return logits_stride_; }
+  std::span<const float> logits_row(std::span<const float> logits, int row) const;
+  const StepLimits& limits() const { return limits_; }
+  std::int64_t logits_bytes() const { return static_cast<std::int64_t>(logits_.bytes()); }
+
+ private:
+  Status check(std::span<const StepRow> rows) const;
+  void count(const StepRow& row);
+
+  Model& model_;
+  LinearOps& ops_;
+  SequenceMemory& memory_;
+  StepLimits limits_;
+  std::size_t logits_stride_;
+  AlignedBuffer<float> logits_;  // [logit_rows, vocab_rows]
+  std::vector<StepRow> rows_;    // of the step in progress
+  std::vector<RowTokens> spans_;
+};
+
+}  // namespace replayssm

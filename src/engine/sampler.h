@@ -1,0 +1,81 @@
+// Choosing a token from logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/result.h"
+#include "core/strong_id.h"
+#include "engine/sampling_params.h"
+
+namespace replayssm {
+
+// What one request's sampling remembers: parameters, which tokens it has seen, and how many it has
+// put out. The random number of an output token depends on the seed and the number of that token.
+class SamplingState {
+ public:
+  SamplingState() = default;
+  explicit SamplingState(const SamplingParams& params) : params_(params) {}
+
+  const SamplingParams& params() const { return params_; }
+  void set_seed(std::uint64_t seed) { params_.seed = seed; }
+  // Output tokens so far.
+  std::uint64_t outputs() const { return outputs_; }
+
+  void add_prompt(std::span<const TokenId> tokens);
+  void add_output(TokenId token);
+
+ private:
+  friend class Sampler;
+  struct Seen {
+    std::int32_t in_prompt = 0;
+    std::int32_t in_output = 0;
+  };
+
+  SamplingParams params_;
+  std::uint64_t outputs_ = 0;
+  std::unordered_map<TokenId, Seen> seen_;
+};
+
+// Bit t of word t / 32 says whether token t may be chosen. Empty: every token may.
+using LogitMask = std::span<const std::uint32_t>;
+
+// The steps, in this order (Hugging Face's, so that equal settings mean the same):
+//   repetition penalty  logit / r if positive, logit * r otherwise, for tokens of prompt and output
+//   frequency, presence logit - f * count - p, for tokens of the output
+//   mask
+//   greedy              temperature 0: the largest logit, the smallest id among equals
+//   temperature         logit / temperature
+//   top-k               the k largest, smaller ids first among equals
+//   top-p               the fewest most likely tokens whose probabilities reach top_p together
+//   min-p               those at least min_p times as likely as the most likely one
+//   draw                by one random number, over the rest
+// Sums are in double, in a fixed order. Owns scratch; one per engine thread.
+class Sampler {
+ public:
+  // logits [vocab_size], without the vocabulary's padding; not changed. Errors: a logit that is not
+  // finite (checked first; the request ends), a mask that allows nothing. The caller calls
+  // add_output with what it accepts.
+  Result<TokenId> sample(std::span<const float> logits, const SamplingState& state,
+                         LogitMask mask = {});
+
+ private:
+  struct Candidate {
+    double weight;  // relative to the most likely token's
+    TokenId token;
+  };
+  Result<TokenId> draw(std::span<const float> logits, const SamplingState& state);
+
+  std::vector<float> adjusted_;
+  std::vector<Candidate> candidates_;
+};
+
+// The largest logit's index, the smallest among equals; the first index if all are -infinity.
+TokenId argmax(std::span<const float> logits);
+
+// Refused when a logit is NaN or infinite, naming the first such token.
+Status check_finite(std::span<const float> logits);
+
+}  // namespace replayssm

@@ -1,0 +1,38 @@
+// One request's tokens and where they stand.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/sequence_memory.h"
+#include "core/strong_id.h"
+#include "engine/sampler.h"
+#include "replay/traffic.h"
+
+namespace replayssm {
+
+// What a sequence has cost so far. State traffic is counted over all linear layers.
+struct SequenceCounters {
+  std::int64_t steps = 0;
+  std::int64_t tokens_evaluated = 0;
+  std::int64_t folds = 0;  // blocks folded into the checkpoint, counted once for all layers
+  std::int64_t state_bytes_read = 0;
+  std::int64_t state_bytes_written = 0;
+};
+
+// tokens[0 .. t) are evaluated, t = memory.cursor().committed; the rest is decided and waits. In
+// decode exactly one waits: the anchor, at position t. Move-only.
+struct Sequence {
+  std::vector<TokenId> tokens;
+  // The first so many tokens came with the request; they are prefilled, later ones decoded.
+  int prompt_tokens = 0;
+  SamplingState sampling;
+  Residence memory;
+  SequenceCounters counters;
+
+  int evaluated() const { return memory.cursor().committed.tokens; }
+  int waiting() const { return static_cast<int>(tokens.size()) - evaluated(); }
+  Phase phase() const { return evaluated() < prompt_tokens ? Phase::prefill : Phase::decode; }
+};
+
+}  // namespace replayssm
