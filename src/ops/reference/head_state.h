@@ -35,8 +35,10 @@ struct HeadToken {
 
 // S <- S diag(exp(gate))
 inline void decay(HeadState& state, const std::vector<double>& gate) {
+  double factor[kKeyDim];
+  for (int k = 0; k < kKeyDim; ++k) factor[k] = std::exp(gate[k]);
   for (int v = 0; v < kValueDim; ++v) {
-    for (int k = 0; k < kKeyDim; ++k) state[v * kKeyDim + k] *= std::exp(gate[k]);
+    for (int k = 0; k < kKeyDim; ++k) state[v * kKeyDim + k] *= factor[k];
   }
 }
 
