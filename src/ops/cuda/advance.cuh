@@ -1,0 +1,26 @@
+// Moves one entry's cursor; see AdvanceArgs.
+#pragma once
+
+#include "ops/cuda/step_args.h"
+
+namespace replayssm::cuda {
+
+__device__ inline void advance_entry(const AdvanceArgs& args, int entry) {
+  const int row = args.row[entry];
+  if (row < 0 || args.base[row] < 0) return;
+  const int accepted = args.accepted[entry];
+  const int committed = args.committed[row], checkpoint = args.checkpoint[row];
+  if (args.packed) {
+    args.committed[row] = committed + accepted;
+    args.checkpoint[row] = committed + accepted;
+    if (accepted > 0) args.base[row] = args.home[row];
+    return;
+  }
+  if (committed - checkpoint >= args.fold_block) {
+    args.checkpoint[row] = checkpoint + args.fold_block;
+    args.base[row] = args.home[row];
+  }
+  args.committed[row] = committed + accepted;
+}
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,106 @@
+// KDA: the part of a unit that runs over key channels, one thread a channel. It decays the ring's
+// keys, multiplies them with the current key and query, and leaves for the group's warps, in the
+// exchange: the products' partial sums, the decayed inputs and the channels' decays.
+#pragma once
+
+#include "ops/cuda/history.cuh"
+
+namespace replayssm::cuda {
+
+// Stores a channel's decayed key and query: fp32, or as the sum of two bf16 numbers (relative error
+// 2^-17), which is how the matrix units take them.
+template <class Layout>
+__device__ __forceinline__ void store_decayed(typename Layout::Exchange& exchange, int channel,
+                                              float k, float q) {
+  if constexpr (Layout::kMma) {
+    const uint32_t high = ptx::pack_bf16(k, q);
+    const uint32_t low = ptx::pack_bf16(k - low_half(high), q - high_half(high));
+    auto half = [](uint32_t x) { return bf16{static_cast<uint16_t>(x & 0xffffu)}; };
+    exchange.decayed[channel] = half(high);
+    exchange.decayed[kKeyDim + channel] = half(high >> 16);
+    exchange.decayed[2 * kKeyDim + channel] = half(low);
+    exchange.decayed[3 * kKeyDim + channel] = half(low >> 16);
+  } else {
+    exchange.decayed_f32[channel] = k;
+    exchange.decayed_f32[kKeyDim + channel] = q;
+  }
+}
+
+// Without a fold. Gate sums are added newest first, one after the other.
+template <class Layout>
+__device__ __forceinline__ void channel_products(const typename Layout::Stage& stage, int records,
+                                                 float gate, int warp,
+                                                 typename Layout::Exchange& exchange) {
+  const int channel = warp * 32 + ptx::lane();
+  const float k = widen(stage.k[channel]), q = widen(stage.q[channel]);
+  float sum = gate;
+  if constexpr (Layout::kRecords > 0) {
+    constexpr int kRecords = Layout::kRecords;
+    float partial[2 * kRecords];  // [k, q][record]
+#pragma unroll
+    for (int j = kRecords - 1; j >= 0; --j) {
+      const bool live = j < records;
+      const float key = live ? widen(stage.keys[j * kKeyDim + channel]) : 0.0f;
+      const float decayed = key * decay(sum);
+      partial[j] = decayed * k;
+      partial[kRecords + j] = decayed * q;
+      sum += live ? stage.gates[j * kKeyDim + channel] : 0.0f;
+    }
+    sum_over_lanes(partial);
+    constexpr int kKept = kRecords / 16;  // sums a lane holds
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) {
+      exchange.partial[warp * 2 * kRecords + ptx::lane() * kKept + i] = partial[i];
+    }
+  }
+  const float left = decay(sum);
+  exchange.decay[channel] = left;
+  store_decayed<Layout>(exchange, channel, k * left, q * left);
+}
+
+// After the group barrier: this warp's coefficients, [record][k, q].
+template <class Layout>
+__device__ __forceinline__ void write_channel_coefficients(
+    const typename Layout::Stage& stage, const typename Layout::Exchange& exchange,
+    const Norms& norms, int records, float* coefficients) {
+  constexpr int kRecords = Layout::kRecords;
+  ptx::sync_warp();  // the previous unit's readers are done
+#pragma unroll
+  for (int i = ptx::lane(); i < 2 * kRecords; i += 32) {
+    const int record = i % kRecords, which = i / kRecords;
+    const float* const p = exchange.partial + i;
+    const float product =
+        (p[0] + p[2 * kRecords]) + (p[4 * kRecords] + p[6 * kRecords]);
+    const float norm = which == 0 ? norms.key : norms.query;
+    coefficients[2 * record + which] =
+        record < records ? product * stage.key_scales[record] * norm : 0.0f;
+  }
+  ptx::sync_warp();
+}
+
+// With a fold of all the stage's records: the gates become the keys decayed to the end of the block,
+// norms included, as fp32 or as a pair of bf16 (high part in the upper half). Returns the channel's
+// decay over the block.
+template <class Layout>
+__device__ __forceinline__ float decay_keys_in_place(typename Layout::Stage& stage, int records,
+                                                     int channel) {
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int j = Layout::kRecords - 1; j >= 0; --j) {
+    if (j >= records) continue;
+    const float gate = stage.gates[j * kKeyDim + channel];
+    const float key =
+        widen(stage.keys[j * kKeyDim + channel]) * decay(sum) * stage.key_scales[j];
+    if constexpr (Layout::kMma) {
+      const uint32_t high = ptx::pack_bf16(0.0f, key);
+      const uint32_t low = ptx::pack_bf16(key - high_half(high), 0.0f);
+      stage.gates[j * kKeyDim + channel] = __uint_as_float(high | low);
+    } else {
+      stage.gates[j * kKeyDim + channel] = key;
+    }
+    sum += gate;
+  }
+  return decay(sum);
+}
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,52 @@
+// Which kernel instances exist, and how a plan selects one.
+#pragma once
+
+#include <cstddef>
+
+#include "core/bfloat16.h"
+#include "ops/cuda/stage_layout.h"
+#include "ops/cuda/step_plan.h"
+
+namespace replayssm::cuda {
+
+// Calls visit(Layout{}) with the StageLayout that a plan with this record tile names; the plan's tile
+// and unit rows are among those that its plan function hands out.
+template <int kRecordTile, class Visit>
+auto visit_layout_of_tile(const StepPlan& plan, Visit&& visit) {
+  auto with_gate = [&]<GateKind kGate>() {
+    constexpr GateKind g = kGate;
+    if (plan.state == DType::bf16) {
+      return plan.unit_rows == 128 ? visit(StageLayout<g, bf16, kRecordTile, 128>{})
+                                   : visit(StageLayout<g, bf16, kRecordTile, 64>{});
+    }
+    return plan.unit_rows == 64 ? visit(StageLayout<g, float, kRecordTile, 64>{})
+                                : visit(StageLayout<g, float, kRecordTile, 32>{});
+  };
+  return plan.gate == GateKind::gdn ? with_gate.template operator()<GateKind::gdn>()
+                                    : with_gate.template operator()<GateKind::kda>();
+}
+
+// The same for full units only.
+template <int kRecordTile, class Visit>
+auto visit_full_layout_of_tile(const StepPlan& plan, Visit&& visit) {
+  auto with_gate = [&]<GateKind kGate>() {
+    constexpr GateKind g = kGate;
+    if (plan.state == DType::bf16) return visit(StageLayout<g, bf16, kRecordTile, 128>{});
+    return visit(StageLayout<g, float, kRecordTile, 64>{});
+  };
+  return plan.gate == GateKind::gdn ? with_gate.template operator()<GateKind::gdn>()
+                                    : with_gate.template operator()<GateKind::kda>();
+}
+
+// Shared memory of a block with the plan's layout.
+inline std::size_t shared_bytes(const StepPlan& plan, int stages, int groups) {
+  auto bytes = [&]<class Layout>(Layout) { return Layout::bytes(stages, groups); };
+  switch (plan.record_tile) {
+    case 0: return visit_layout_of_tile<0>(plan, bytes);
+    case 16: return visit_layout_of_tile<16>(plan, bytes);
+    case 32: return visit_layout_of_tile<32>(plan, bytes);
+    default: return visit_layout_of_tile<64>(plan, bytes);
+  }
+}
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,33 @@
+// Starts the operations on a stream. Plans come from step_plan.h; arguments are device memory that
+// outlives the launch. Nothing here waits for the device, so all of it may be captured in a graph.
+//
+// packed_step  d = beta (v - S diag(a) k), o = S diag(a) q + (k.q) d, S' = S diag(a) + d k^T: reads
+//              the state of depth t from `base` (nothing at t == 0), writes `home`. Rings unused.
+// window_step  one token a row at position t from the checkpoint at c and the records c .. t-1;
+//              first folds the block [c, c + L) of `base` into `home` where t - c >= L, and computes
+//              from the folded, rounded state. Appends the record of position t. Requires
+//              t - c <= L, c a multiple of L. Moves no cursor.
+// fold         records [from, from + records) into the state of depth `from`, all layers.
+// advance      c += L where t - c >= L, and base = home; then t += m.
+// Null rows (base or source negative) touch no slot and no ring; their outputs are zero.
+// Criterion: fp32 states 1e-6 relative to float64; bf16 states round once a fold.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/result.h"
+#include "ops/cuda/step_args.h"
+#include "ops/cuda/step_plan.h"
+
+namespace replayssm::cuda {
+
+
+// The limits of the current device, for plans.
+Result<DeviceLimits> device_limits();
+
+Status launch_window_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
+Status launch_packed_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
+Status launch_fold(const StepPlan& plan, const FoldArgs& args, cudaStream_t stream);
+Status launch_advance(const AdvanceArgs& args, cudaStream_t stream);
+
+}  // namespace replayssm::cuda

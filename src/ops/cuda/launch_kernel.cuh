@@ -1,0 +1,31 @@
+// Common to the launchers: one kernel with a plan's grid.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/step_plan.h"
+
+namespace replayssm::cuda {
+
+template <class Args>
+Status launch_with_plan(void (*kernel)(Args, int, int), const StepPlan& plan, const Args& args,
+                        cudaStream_t stream) {
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(plan.shared_bytes))));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = plan.shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = plan.overlap ? 1 : 0;
+  return REPLAYSSM_CUDA_STATUS(cudaLaunchKernelEx(&config, kernel, args, plan.stages, plan.groups));
+}
+
+}  // namespace replayssm::cuda

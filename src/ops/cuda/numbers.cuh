@@ -1,0 +1,49 @@
+// Conversions and the scalar functions of the recurrence: one function each for decay, norm, gate
+// and beta, which every kernel calls.
+#pragma once
+
+#include <cstdint>
+
+#include "core/bfloat16.h"
+#include "ops/cuda/ptx.cuh"
+
+namespace replayssm::cuda {
+
+__device__ __forceinline__ float low_half(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_half(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+__device__ __forceinline__ float widen(bf16 x) {
+  return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+}
+__device__ __forceinline__ float widen(float x) { return x; }
+
+template <class T>
+__device__ __forceinline__ T narrow(float x);
+template <>
+__device__ __forceinline__ bf16 narrow<bf16>(float x) {
+  return bf16{static_cast<uint16_t>(ptx::pack_bf16(x, 0.0f) & 0xffffu)};
+}
+template <>
+__device__ __forceinline__ float narrow<float>(float x) {
+  return x;
+}
+
+// The decay over a span whose log gates sum to `log_sum` <= 0.
+__device__ __forceinline__ float decay(float log_sum) { return expf(log_sum); }
+
+// 1 / |x| of an L2 norm, epsilon under the root and added to the sum of squares.
+__device__ __forceinline__ float inverse_norm(float sum_of_squares) {
+  return rsqrtf(sum_of_squares + 1e-6f);
+}
+
+// g = -exp(a_log) softplus(a + dt_bias); with lower_bound < 0 instead
+// g = lower_bound sigmoid(exp(a_log) (a + dt_bias)).
+__device__ __forceinline__ float log_gate(float a, float a_log, float dt_bias, float lower_bound) {
+  const float x = a + dt_bias;
+  if (lower_bound < 0.0f) return lower_bound / (1.0f + expf(-expf(a_log) * x));
+  return -expf(a_log) * (x > 20.0f ? x : log1pf(expf(x)));
+}
+__device__ __forceinline__ float beta_of(float b) { return 1.0f / (1.0f + expf(-b)); }
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,86 @@
+// What lies in a block's shared memory: a ring of stages, each the inputs of one unit of work, and
+// scratch for each consumer group. Plain C++, so that plans can size it without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/bfloat16.h"
+#include "ops/shape.h"
+
+namespace replayssm::cuda {
+
+inline constexpr int kWarpsPerGroup = 4;
+inline constexpr int kGroupThreads = 32 * kWarpsPerGroup;
+
+enum class UnitKind : int { end, null_row, live };
+
+// A unit of work: kUnitRows value rows of one head of one batch entry, as the producer found it.
+// Pointers are to global memory, at this unit's first value row where the memory has one.
+struct Unit {
+  UnitKind kind;
+  int records;        // live records in the stage
+  int fold;           // nonzero: fold them, then evaluate against the folded state
+  int has_state;      // zero: the state is zero and was not read
+  int value_head;
+  int owns_key_row;   // nonzero: this unit appends the key's record
+  int owns_gate_row;  // nonzero: this unit appends the head's gate
+  void* state_out;
+  void* out;
+  void* correction_out;
+  bf16* key_out;
+  float* key_scale_out;
+  float* gate_out;
+};
+
+template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
+struct StageLayout {
+  using State = StateType;
+  static constexpr GateKind kGate = kGateKind;
+  static constexpr bool kKda = kGateKind == GateKind::kda;
+  static constexpr int kGateWidth = kKda ? kKeyDim : 1;
+  static constexpr int kRecords = kRecordTile;                     // 0: no records (packed_step)
+  static constexpr int kRows = kUnitRows;                          // value rows a unit
+  static constexpr int kRowsPerWarp = kUnitRows / kWarpsPerGroup;  // value rows a warp
+  static constexpr int kParts = kValueDim / kUnitRows;             // units a head
+  static constexpr bool kMma = sizeof(StateType) == 2;
+  static constexpr int kSlots = kRecords == 0 ? 1 : kRecords;
+
+  struct Stage {
+    alignas(128) State state[kRows * kKeyDim];
+    alignas(128) bf16 keys[kSlots * kKeyDim];
+    alignas(128) State corrections[kSlots * kRows];
+    // KDA folds overwrite the gates in place with the decayed keys.
+    alignas(128) float gates[kSlots * kGateWidth];
+    float key_scales[kSlots];
+    alignas(16) bf16 q[kKeyDim];
+    alignas(16) bf16 k[kKeyDim];
+    alignas(16) bf16 v[kRows];
+    alignas(16) float gate[kGateWidth];
+    float beta;
+    alignas(16) Unit unit;
+  };
+
+  // Of one consumer group. What the group's warps exchange is kept twice and used in turn, so one
+  // group barrier a unit is enough. GDN units need no exchange and no barrier.
+  struct Exchange {
+    alignas(16) float partial[kKda ? kWarpsPerGroup * 2 * kSlots : 4];
+    alignas(16) bf16 decayed[kKda && kMma ? 4 * kKeyDim : 8];     // rows k high, q high, k low, q low
+    alignas(16) float decayed_f32[kKda && !kMma ? 2 * kKeyDim : 4];  // rows k, q
+    alignas(16) float decay[kKda ? kKeyDim : 4];  // over the folded block, or of this token
+  };
+  struct Scratch {
+    Exchange exchange[2];
+    // Per warp: what each record contributes to the two products, or its weight in a fold.
+    alignas(16) float coefficients[kWarpsPerGroup][2 * kSlots];
+  };
+
+  // Shared memory of a block. Stages first, then scratch, then barriers.
+  static constexpr std::size_t bytes(int stages, int groups) {
+    return sizeof(Stage) * static_cast<std::size_t>(stages) +
+           sizeof(Scratch) * static_cast<std::size_t>(groups) +
+           2 * sizeof(std::uint64_t) * static_cast<std::size_t>(stages);
+  }
+};
+
+}  // namespace replayssm::cuda

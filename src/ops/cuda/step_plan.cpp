@@ -1,0 +1,118 @@
+#include "ops/cuda/step_plan.h"
+
+#include <algorithm>
+
+#include "ops/cuda/instances.h"
+
+namespace replayssm::cuda {
+namespace {
+
+constexpr int kGroupsMax = 3;  // the kernels' launch bounds
+constexpr int kStagesMax = 16;
+
+Status check_common(const HeadShape& heads, DType state, int entries) {
+  REPLAYSSM_TRY(check(heads));
+  if (heads.group() > 8) return refuse("value_heads / key_heads", heads.group(), "1 to 8");
+  if (state != DType::f32 && state != DType::bf16) {
+    return refuse("state type", name_of(state), "float32 or bfloat16");
+  }
+  if (entries < 1) return refuse("entries", entries, "at least 1");
+  return {};
+}
+
+bool power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
+
+// Rows of a full unit: 32 KiB of state.
+int full_rows(DType state) { return state == DType::bf16 ? 128 : 64; }
+
+Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits& device,
+                      const PlanWishes& wishes, bool halves_exist) {
+  const int full = full_rows(plan.state);
+  const int sms = device.multiprocessors;
+  // A batch that leaves multiprocessors idle is cut finer.
+  plan.unit_rows = halves_exist && units_of_full_size < sms ? full / 2 : full;
+  if (wishes.unit_rows != 0) {
+    if (wishes.unit_rows != full && !(halves_exist && wishes.unit_rows == full / 2)) {
+      return refuse("unit_rows", wishes.unit_rows, fmt::format("{} or {}", full, full / 2));
+    }
+    plan.unit_rows = wishes.unit_rows;
+  }
+  const long units = units_of_full_size * full / plan.unit_rows;
+  plan.blocks = static_cast<int>(std::min<long>(units, sms));
+  plan.groups = units <= sms ? 1 : 2;
+  if (wishes.groups != 0) plan.groups = wishes.groups;
+  if (plan.groups < 1 || plan.groups > kGroupsMax) {
+    return refuse("groups", plan.groups, fmt::format("1 to {}", kGroupsMax));
+  }
+  plan.threads = plan.groups * kGroupThreads + 32;
+  auto bytes = [&](int stages) { return shared_bytes(plan, stages, plan.groups); };
+  int fitting = 0;
+  while (fitting < kStagesMax && bytes(fitting + 1) <= device.shared_bytes_per_block) ++fitting;
+  // More stages than a block has units (and end marks) would stay empty.
+  const long used = (units + plan.blocks - 1) / plan.blocks + plan.groups;
+  plan.stages = wishes.stages != 0 ? wishes.stages
+                                   : static_cast<int>(std::min<long>({fitting, used, 8}));
+  if (plan.stages < 1 || plan.stages > fitting) {
+    return refuse("stages", plan.stages, fmt::format("1 to {}", fitting));
+  }
+  plan.shared_bytes = bytes(plan.stages);
+  plan.overlap = wishes.overlap == 1;
+  return plan;
+}
+
+}  // namespace
+
+Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimits& device,
+                                  const PlanWishes& wishes) {
+  REPLAYSSM_TRY(check_common(geometry.heads, geometry.state, geometry.entries));
+  const int block = geometry.fold_block;
+  if (block != 1 && block != 8 && block != 16 && block != 32) {
+    return refuse("fold_block", block, "8, 16 or 32 (1 for tests)");
+  }
+  // A block of the grid may read ring rows of a key head while another appends to it.
+  if (!power_of_two(geometry.ring_rows) || geometry.ring_rows <= block) {
+    return refuse("ring_rows", geometry.ring_rows,
+                  fmt::format("a power of two above the fold block ({})", block));
+  }
+  StepPlan plan;
+  plan.gate = geometry.heads.gate;
+  plan.state = geometry.state;
+  plan.record_tile = block <= 16 ? 16 : 32;
+  const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
+                     full_rows(geometry.state);
+  return fill(plan, units, device, wishes, true);
+}
+
+Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimits& device,
+                                  const PlanWishes& wishes) {
+  REPLAYSSM_TRY(check_common(geometry.heads, geometry.state, geometry.entries));
+  StepPlan plan;
+  plan.gate = geometry.heads.gate;
+  plan.state = geometry.state;
+  plan.record_tile = 0;
+  const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
+                     full_rows(geometry.state);
+  return fill(plan, units, device, wishes, true);
+}
+
+Result<StepPlan> plan_fold(const FoldGeometryOnDevice& geometry, const DeviceLimits& device,
+                           const PlanWishes& wishes) {
+  REPLAYSSM_TRY(check_common(geometry.heads, geometry.state, geometry.entries));
+  if (!power_of_two(geometry.ring_rows)) {
+    return refuse("ring_rows", geometry.ring_rows, "a power of two");
+  }
+  if (geometry.records_max < 1 || geometry.records_max > std::min(geometry.ring_rows, 64)) {
+    return refuse("records_max", geometry.records_max,
+                  fmt::format("1 to {}", std::min(geometry.ring_rows, 64)));
+  }
+  if (geometry.layers < 1) return refuse("layers", geometry.layers, "at least 1");
+  StepPlan plan;
+  plan.gate = geometry.heads.gate;
+  plan.state = geometry.state;
+  plan.record_tile = geometry.records_max <= 16 ? 16 : geometry.records_max <= 32 ? 32 : 64;
+  const long units = static_cast<long>(geometry.layers) * geometry.entries *
+                     geometry.heads.value_heads * kValueDim / full_rows(geometry.state);
+  return fill(plan, units, device, wishes, false);
+}
+
+}  // namespace replayssm::cuda
