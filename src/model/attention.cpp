@@ -48,6 +48,7 @@ struct AttentionTask {
 HWY_BEFORE_NAMESPACE();
 namespace replayssm {
 namespace HWY_NAMESPACE {
+namespace {
 
 // sums[r] += sum over keys [0, count) of weights[r][key] * values[key], keys ascending.
 template <int R, class T>
@@ -224,6 +225,7 @@ void attend(const AttentionTask& task) {
 void attend_f32(const AttentionTask& task) { attend<float>(task); }
 void attend_bf16(const AttentionTask& task) { attend<bf16>(task); }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace replayssm
 HWY_AFTER_NAMESPACE();

@@ -12,6 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace replayssm {
 namespace HWY_NAMESPACE {
+namespace {
 
 // 1 / sqrt(mean(x^2) + eps); kRounded: of x rounded to bf16.
 template <bool kRounded>
@@ -115,6 +116,7 @@ void add_rows_any(float* x, const float* y, std::size_t count, bool bf16) {
   bf16 ? add_rows_as<true>(x, y, count) : add_rows_as<false>(x, y, count);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace replayssm
 HWY_AFTER_NAMESPACE();

@@ -10,6 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace replayssm {
 namespace HWY_NAMESPACE {
+namespace {
 
 template <class T>
 struct Panel {
@@ -79,6 +80,7 @@ void row_dot_f16(const float* x, std::size_t x_stride, int rows, const std::uint
                     rows, first, last);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace replayssm
 HWY_AFTER_NAMESPACE();

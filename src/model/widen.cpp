@@ -10,6 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace replayssm {
 namespace HWY_NAMESPACE {
+namespace {
 
 template <class T>
 void widen_rows(const T* in, std::size_t stride, std::size_t rows, std::size_t cols, float* out) {
@@ -40,6 +41,7 @@ void widen_f16(const void* in, std::size_t at, std::size_t stride, std::size_t r
   widen_rows(static_cast<const f16*>(in) + at, stride, rows, cols, out);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace replayssm
 HWY_AFTER_NAMESPACE();
