@@ -45,23 +45,23 @@ std::optional<std::string_view> raw_member(std::string_view object, std::string_
   NestingScanner scanner;
   std::size_t key_begin = 0;
   std::string name;
-  std::optional<std::size_t> value_begin;
+  constexpr std::size_t kNone = std::string_view::npos;
+  std::size_t value_begin = kNone;
   for (std::size_t i = 0; i < object.size(); ++i) {
     const char byte = object[i];
     const bool was_string = scanner.in_string();
-    const bool member_ends =
-        !was_string && scanner.depth() == 1 && (byte == ',' || byte == '}') && value_begin;
-    if (member_ends) {
+    const bool separator = !was_string && scanner.depth() == 1 && (byte == ',' || byte == '}');
+    if (separator && value_begin != kNone) {
       if (name == key) {
         std::size_t end = i;
         while (kJsonWhitespace.find(object[end - 1]) != std::string_view::npos) --end;
-        const std::size_t begin = skip_whitespace(object, *value_begin);
+        const std::size_t begin = skip_whitespace(object, value_begin);
         found = object.substr(begin, end - begin);
       }
-      value_begin.reset();
+      value_begin = kNone;
     }
     scanner.take(byte);
-    if (scanner.depth() != 1 || value_begin) continue;
+    if (scanner.depth() != 1 || value_begin != kNone) continue;
     if (!was_string && scanner.in_string()) key_begin = i;
     if (was_string && !scanner.in_string()) {
       name = Json::parse(object.substr(key_begin, i + 1 - key_begin)).get<std::string>();
