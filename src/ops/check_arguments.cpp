@@ -261,7 +261,10 @@ Status ArgumentCheck::conv(const ConvArgs& args, StepKind kind) {
     return refuse("rings.conv_rows", args.rings.conv_rows,
                   fmt::format("{}, as the geometry says", args.geometry.conv_rows()));
   }
-  REPLAYSSM_TRY(rows(args.rows, args.cursors, args.rings.rows, kind, args.geometry));
+  const bool packed = args.recurrence == Recurrence::packed;
+  REPLAYSSM_TRY(rows(args.rows, args.cursors, args.rings.rows, packed ? StepKind::packed : kind,
+                     args.geometry));
+  if (packed) return {};
   for (const RowTokens& row : args.rows) {
     if (args.cursors.base[row.row.value] == kNullSlot) continue;
     if (!writes_home(cursor_of(args.cursors, row.row), row.tokens, kind, args.geometry)) continue;

@@ -81,6 +81,7 @@ struct AdvanceArgs {
 // Arguments of conv_window and conv_chunk.
 struct ConvArgs {
   FoldGeometry geometry;
+  Recurrence recurrence = Recurrence::replay;  // packed: nothing folds, tails are left alone
   ConvRingView rings;
   ConvTailView tails;
   CursorView cursors;

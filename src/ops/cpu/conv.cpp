@@ -51,8 +51,9 @@ void convolve_channels(const ConvTask& task) {
   const int count = task.channels;
   const auto stride = static_cast<std::size_t>(args.rings.channels);
   const Cursor cursor{args.cursors.committed[at], args.cursors.checkpoint[at]};
-  const int blocks = task.chunk ? blocks_folded_by_chunk(cursor, row.tokens, args.geometry)
-                                : blocks_folded_by_window(cursor, args.geometry);
+  const int blocks = args.recurrence == Recurrence::packed ? 0
+                     : task.chunk ? blocks_folded_by_chunk(cursor, row.tokens, args.geometry)
+                                  : blocks_folded_by_window(cursor, args.geometry);
   const Depth start = cursor.committed;
   const Depth end = start + row.tokens;
   const Depth folded_to = cursor.checkpoint + blocks * args.geometry.fold_block();

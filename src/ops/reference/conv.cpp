@@ -76,8 +76,9 @@ void convolve_rows(const ConvArgs& args, bool chunk) {
       continue;
     }
     const Cursor cursor{args.cursors.committed[at], args.cursors.checkpoint[at]};
-    const int blocks = chunk ? blocks_folded_by_chunk(cursor, row.tokens, args.geometry)
-                             : blocks_folded_by_window(cursor, args.geometry);
+    const int blocks = args.recurrence == Recurrence::packed ? 0
+                       : chunk ? blocks_folded_by_chunk(cursor, row.tokens, args.geometry)
+                               : blocks_folded_by_window(cursor, args.geometry);
     convolve(args, row, cursor.checkpoint + blocks * args.geometry.fold_block(), blocks > 0);
   }
 }
