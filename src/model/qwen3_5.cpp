@@ -77,6 +77,8 @@ class Qwen35 final : public Model {
       } else {
         mix_attention(std::get<AttentionWeights>(layer.mixer), memory.kv[attention++]);
       }
+      if (observer_)
+        report(fmt::format("layers.{}.mixer", n), activations().update, config_.hidden_size);
       add_update();
       normalise(layer.mlp_norm_scale);
       mlp(layer.mlp);
@@ -175,6 +177,7 @@ class Qwen35 final : public Model {
 
     ConvArgs conv;
     conv.geometry = options_.geometry;
+    conv.recurrence = options_.recurrence;
     conv.rings = memory.conv_rings[layer];
     conv.tails = memory.conv_tails[layer];
     conv.cursors = memory.cursors;
