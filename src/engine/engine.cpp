@@ -57,8 +57,6 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine);
   engine->options_ = options;
   engine->fingerprint_ = *fingerprint;
-  engine->context_length_ =
-      options.context_length > 0 ? options.context_length : config->max_positions;
   engine->pool_ = std::make_unique<ThreadPool>(options.threads);
   engine->ops_ = make_cpu_ops(*engine->pool_);
   auto model = Model::load(options.model_path, model_options, *engine->pool_, *engine->ops_);
@@ -71,7 +69,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   MemoryNeeds needs = sequence_needs(layout);
   needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
   needs.weights = engine->model_->weight_bytes();
-  needs.context_length = engine->context_length_;
+  needs.context_length = options.context_length;
   needs.max_running_requests = options.max_running_requests;
   needs.max_useful_requests =
       std::min(needs.max_useful_requests, options.step_tokens / options.window_max);
@@ -81,12 +79,12 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   StepLimits limits;
   limits.tokens = options.step_tokens;
   limits.logit_rows = std::max(options.logit_rows, rows * options.window_max);
-  needs.workspace =
-      engine->model_->workspace_bytes(limits.tokens, limits.logit_rows) +
-      std::int64_t{limits.logit_rows} * config->vocab_rows * static_cast<int>(sizeof(float));
-  auto plan = plan_memory(needs);
+  needs.workspace = engine->model_->workspace_bytes(limits.tokens, limits.logit_rows) +
+                    logits_bytes(*config, limits.logit_rows);
+  auto plan = plan_sequences(needs, config->max_positions);
   if (!plan) return plan.error();
-  engine->plan_ = std::move(*plan);
+  engine->plan_ = std::move(plan->memory);
+  engine->context_length_ = plan->context_length;
 
   engine->memory_ = std::make_unique<SequenceMemory>(
       layout, PoolSizes{engine->plan_.rows, engine->plan_.slots, engine->plan_.pages},
@@ -96,7 +94,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   return engine;
 }
 
-Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams& sampling) {
+Status Engine::check_prompt(std::span<const TokenId> tokens) const {
   if (tokens.empty()) return refuse("prompt", "no tokens", "at least one token");
   if (static_cast<int>(tokens.size()) > context_length_) {
     return refuse("prompt: tokens", tokens.size(),
@@ -107,6 +105,11 @@ Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams
       return refuse("prompt: token id", token, fmt::format("0 to {}", config().vocab_size - 1));
     }
   }
+  return {};
+}
+
+Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams& sampling) {
+  REPLAYSSM_TRY(check_prompt(tokens));
   auto residence = memory_->admit();
   if (!residence) return residence.error();
   Sequence sequence;
@@ -118,15 +121,17 @@ Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams
   return sequence;
 }
 
-Status Engine::extend(Sequence& sequence, std::span<const TokenId> tokens,
+Status Engine::extend(Sequence& sequence, std::vector<TokenId> tokens,
                       const SamplingParams& sampling) {
-  const std::size_t length = sequence.tokens.size() + tokens.size();
-  if (static_cast<int>(length) > context_length_) {
-    return refuse("prompt: tokens", length,
-                  fmt::format("at most the context of {}", context_length_));
+  REPLAYSSM_TRY(check_prompt(tokens));
+  const std::span<const TokenId> past =
+      std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.evaluated()));
+  if (tokens.size() <= past.size() || !std::equal(past.begin(), past.end(), tokens.begin())) {
+    return Error{
+        fmt::format("prompt: does not go on from the {} tokens that are evaluated", past.size())};
   }
-  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
-  sequence.prompt_tokens = static_cast<int>(length);
+  sequence.tokens = std::move(tokens);
+  sequence.prompt_tokens = static_cast<int>(sequence.tokens.size());
   sequence.sampling = SamplingState(sampling);
   sequence.sampling.add_prompt(sequence.tokens);
   return {};

@@ -1,5 +1,12 @@
 #include "engine/memory_needs.h"
 
+#include <algorithm>
+
+#include "model/attention.h"
+#include "model/matmul.h"
+#include "model/onednn_product.h"
+#include "model/workspace.h"
+
 namespace replayssm {
 namespace {
 
@@ -82,6 +89,48 @@ std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_hea
   }
   return all.matrices * static_cast<std::int64_t>(size_of(config.weight_type)) +
          all.vectors * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
+                                     int threads, int tokens) {
+  MatmulPolicy policy;
+  policy.deterministic = options.deterministic;
+  policy.activations = options.activations;
+  policy.bf16_instructions = onednn_has_bf16_instructions();
+  const int widest_input =
+      std::max({config.hidden_size, config.intermediate_size, config.linear.value_heads * kValueDim,
+                config.attention.heads * config.attention.head_dim});
+  return Workspace::bytes(config, tokens) +
+         Matmul::scratch_bytes(threads, policy, tokens, widest_input) +
+         Attention::scratch_bytes(threads, config.attention, tokens);
+}
+
+std::int64_t logits_bytes(const ModelConfig& config, int logit_rows) {
+  return std::int64_t{logit_rows} * config.vocab_rows * static_cast<std::int64_t>(sizeof(float));
+}
+
+Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context) {
+  if (needs.context_length > model_context) {
+    return refuse("--context-length", needs.context_length,
+                  fmt::format("at most the model's {}", model_context));
+  }
+  if (needs.context_length == 0) {
+    const int least = std::min(model_context, 2048);
+    needs.context_length = model_context;
+    while (!plan_memory(needs).ok() && needs.context_length > least) {
+      // Halving finds a fit in a few steps; the second loop then takes what was left over.
+      needs.context_length = std::max(least, needs.context_length / 2 / 1024 * 1024);
+    }
+    while (needs.context_length < model_context) {
+      MemoryNeeds longer = needs;
+      longer.context_length = std::min(model_context, needs.context_length + 1024);
+      if (!plan_memory(longer).ok()) break;
+      needs = longer;
+    }
+  }
+  auto plan = plan_memory(needs);
+  if (!plan) return plan.error();
+  return SequencePlan{std::move(*plan), needs.context_length};
 }
 
 }  // namespace replayssm

@@ -22,4 +22,21 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout);
 // norms, gates and convolution taps are kept as float32. `with_draft_head` adds the mtp.* head.
 std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head);
 
+// Scratch of a forward pass over so many tokens: Model::workspace_bytes without a model.
+std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
+                                     int threads, int tokens);
+
+// The runner's buffer of logits.
+std::int64_t logits_bytes(const ModelConfig& config, int logit_rows);
+
+struct SequencePlan {
+  MemoryPlan memory;
+  int context_length = 0;  // tokens of the longest request
+};
+
+// plan_memory() for the context that needs.context_length asks for. Where it is 0: for the longest
+// context that fits, at most `model_context` and, where it must be less, a multiple of 1024;
+// refused below min(model_context, 2048).
+Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context);
+
 }  // namespace replayssm

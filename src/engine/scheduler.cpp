@@ -34,13 +34,7 @@ std::string_view name_of(FinishReason reason) {
 }
 
 Result<RequestId> Scheduler::submit(Request request) {
-  if (request.prompt.empty()) return refuse("prompt", "no tokens", "at least one token");
-  for (const TokenId token : request.prompt) {
-    if (token < 0 || token >= engine_.config().vocab_size) {
-      return refuse("prompt: token id", token,
-                    fmt::format("0 to {}", engine_.config().vocab_size - 1));
-    }
-  }
+  REPLAYSSM_TRY(engine_.check_prompt(request.prompt));
   auto entry = std::make_unique<Entry>();
   const int prompt_tokens = static_cast<int>(request.prompt.size());
   entry->prompt = std::move(request.prompt);
