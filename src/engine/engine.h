@@ -71,10 +71,13 @@ class Engine {
   // outside the vocabulary, more than the context, or no room (with the numbers).
   Result<Sequence> admit(std::vector<TokenId> tokens, const SamplingParams& sampling);
 
-  // More tokens for a sequence between steps (the next turn of a chat), to be prefilled. What has
-  // been put out so far counts as prompt from now on.
-  Status extend(Sequence& sequence, std::span<const TokenId> tokens,
-                const SamplingParams& sampling);
+  // Refused as by admit(), without admitting anything.
+  Status check_prompt(std::span<const TokenId> tokens) const;
+
+  // A sequence's next prompt, all of it (the next turn of a chat): it must begin with the tokens
+  // that are evaluated, and have more; the rest waits to be prefilled. Refused, with nothing
+  // changed, otherwise and as by check_prompt().
+  Status extend(Sequence& sequence, std::vector<TokenId> tokens, const SamplingParams& sampling);
 
   // A second sequence with the same past that samples with another seed. Copies no state.
   Result<Sequence> fork(const Sequence& parent, std::uint64_t seed);
