@@ -1,0 +1,152 @@
+// Arguments that no operation may accept are refused by name, and nothing is written.
+#include <gtest/gtest.h>
+
+#include "ops/backends.h"
+#include "ops/layer_memory.h"
+
+namespace replayssm::tests {
+namespace {
+
+class Arguments : public testing::TestWithParam<Backend> {
+ protected:
+  static constexpr HeadShape kShape{GateKind::gdn, 1, 2};
+
+  void SetUp() override {
+    owned_ = GetParam().make(1);
+    memory_ = std::make_unique<LayerMemory>(*owned_.ops, kShape, geometry_, StorageTypes{}, 3, 3);
+    for (int row = 0; row < 3; ++row) memory_->admit(row, row);
+    args_.shape = kShape;
+    args_.geometry = geometry_;
+    args_.states = memory_->states();
+    args_.rings = memory_->rings();
+    args_.cursors = memory_->cursors();
+    args_.qkv = tokens_.qkv.data();
+    args_.gate = tokens_.gate.data();
+    args_.beta = tokens_.beta.data();
+    args_.out = out_.data();
+  }
+
+  // The step is refused, its message names `field`, and no byte changes.
+  void refused(const std::string& field, const std::vector<RowTokens>& rows, Route route) {
+    args_.rows = rows;
+    const auto before = memory_->all_bytes();
+    const Status status = route == Route::window   ? owned_.ops->window_step(args_)
+                          : route == Route::packed ? owned_.ops->packed_step(args_)
+                                                   : owned_.ops->chunk_prefill(args_);
+    ASSERT_FALSE(status.ok()) << field;
+    EXPECT_NE(status.error().message.find(field), std::string::npos) << status.error().message;
+    EXPECT_EQ(memory_->all_bytes(), before);
+    EXPECT_EQ(out_, std::vector<float>(out_.size(), 5.0f));
+  }
+  std::vector<RowTokens> window(int row, int count) { return {{RowIndex{row}, 0, count}}; }
+
+  FoldGeometry geometry_ = FoldGeometry::make(16, 16).value();
+  Tokens tokens_ = make_tokens(kShape, 40, 1);
+  std::vector<float> out_ = std::vector<float>(40 * tokens_.out_stride(), 5.0f);
+  OwnedOps owned_;
+  std::unique_ptr<LayerMemory> memory_;
+  StepArgs args_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, Arguments, testing::ValuesIn(backends()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(Arguments, WindowsOfNoTokensOrMoreThanTheLargestAreRefused) {
+  refused("tokens: 17", window(0, 17), Route::window);
+  refused("tokens: 0", window(0, 0), Route::window);
+  refused("tokens: -1", window(0, -1), Route::packed);
+}
+
+TEST_P(Arguments, RowsOutOfRangeOrTwiceAreRefused) {
+  refused("row: 3", window(3, 1), Route::window);
+  refused("row: -1", window(-1, 1), Route::packed);
+  refused("row: 1", {{RowIndex{1}, 0, 1}, {RowIndex{0}, 1, 1}, {RowIndex{1}, 2, 1}}, Route::window);
+}
+
+TEST_P(Arguments, PhasesThatDoNotFitTheOperationAreRefused) {
+  refused("phase", {{RowIndex{0}, 0, 4, Phase::prefill}}, Route::window);
+  refused("phase", {{RowIndex{0}, 0, 4, Phase::verify}}, Route::chunk);
+}
+
+TEST_P(Arguments, AFoldThatIsDueNeedsAHomeSlot) {
+  memory_->committed[1] = Depth{16};
+  memory_->home[1] = kNullSlot;
+  refused("home slot", window(1, 1), Route::window);
+  memory_->home[1] = SlotId{3};
+  refused("home slot", window(1, 1), Route::window);
+  memory_->home[1] = kNullSlot;
+  refused("home slot", {{RowIndex{1}, 0, 20, Phase::prefill}}, Route::chunk);
+  refused("home slot", window(1, 1), Route::packed);
+}
+
+TEST_P(Arguments, ASlotHasOneWriterAndASharedSlotNone) {
+  memory_->committed[0] = memory_->committed[1] = Depth{32};
+  memory_->checkpoint[0] = memory_->checkpoint[1] = Depth{16};
+  memory_->home[1] = memory_->home[0];
+  refused("home slot", {{RowIndex{0}, 0, 1}, {RowIndex{1}, 1, 1}}, Route::window);
+  memory_->home[1] = SlotId{2};
+  memory_->base[1] = memory_->base[0];  // row 0 would fold in place under row 1
+  refused("home slot", {{RowIndex{0}, 0, 1}, {RowIndex{1}, 1, 1}}, Route::window);
+  refused("home slot", {{RowIndex{1}, 0, 1}, {RowIndex{0}, 1, 1}}, Route::window);
+}
+
+TEST_P(Arguments, CursorsThatNoSequenceCanHaveAreRefused) {
+  memory_->committed[0] = Depth{32};  // 32 pending, at most 31
+  refused("committed - checkpoint", window(0, 1), Route::window);
+  memory_->checkpoint[0] = Depth{24};
+  refused("checkpoint", window(0, 1), Route::window);
+  memory_->base[0] = SlotId{9};
+  memory_->checkpoint[0] = Depth{16};
+  refused("base slot", window(0, 1), Route::window);
+}
+
+TEST_P(Arguments, ViewsThatDoNotFitAreRefused) {
+  args_.rings.ring_rows = 32;
+  refused("ring_rows", window(0, 1), Route::window);
+  args_.rings = memory_->rings();
+  args_.states.type = DType::f16;
+  refused("states.type", window(0, 1), Route::window);
+  args_.states = memory_->states();
+  args_.states.slot_stride -= 1;
+  refused("slot_stride", window(0, 1), Route::packed);
+  args_.states = memory_->states();
+  args_.rings.correction_type = DType::f16;
+  refused("correction_type", window(0, 1), Route::window);
+  args_.rings = memory_->rings();
+  args_.gate = nullptr;
+  refused("gate", window(0, 1), Route::packed);
+  args_.gate = tokens_.gate.data();
+  args_.shape.value_heads = 3;
+  args_.shape.key_heads = 2;
+  refused("value_heads", window(0, 1), Route::window);
+}
+
+TEST_P(Arguments, FoldsOutOfRangeAreRefused) {
+  const StateView states[] = {memory_->states()};
+  const RingView rings[] = {memory_->rings()};
+  std::vector<float> buffer(kShape.state_elements() - 1);
+  const auto fold = [&](FoldRow row) {
+    const FoldRow rows[] = {row};
+    return owned_.ops->fold({kShape, geometry_, states, rings, rows});
+  };
+  const FoldRow good{RowIndex{0}, Depth{0}, 0, SlotId{0}, SlotId{1}, {}};
+  EXPECT_TRUE(fold(good).ok());
+  FoldRow bad = good;
+  bad.records = 65;
+  EXPECT_FALSE(fold(bad).ok());
+  bad = good;
+  bad.from = Depth{7};
+  EXPECT_FALSE(fold(bad).ok());
+  bad = good;
+  bad.destination = kNullSlot;
+  EXPECT_FALSE(fold(bad).ok());
+  bad = good;
+  bad.buffer = buffer;
+  EXPECT_FALSE(fold(bad).ok());
+  bad = good;
+  bad.row = RowIndex{3};
+  EXPECT_FALSE(fold(bad).ok());
+}
+
+}  // namespace
+}  // namespace replayssm::tests

@@ -1,0 +1,183 @@
+// The CUDA kernels' device code, run on the CPU thread by thread.
+#include <gtest/gtest.h>
+
+#include "cuda_emulated_runner.h"
+#include "cuda_step_expect.h"
+
+namespace replayssm::cuda::test {
+namespace {
+
+const DeviceLimits kFewBlocks{3, 232448};
+
+StepPlan window_plan(const Image& m, const PlanWishes& wishes = {}) {
+  auto plan = plan_window_step(m.geometry(), kFewBlocks, wishes);
+  if (!plan.ok()) throw std::runtime_error(plan.error().message);
+  return *plan;
+}
+StepPlan packed_plan(const Image& m, const PlanWishes& wishes = {}) {
+  auto plan = plan_packed_step(m.geometry(), kFewBlocks, wishes);
+  if (!plan.ok()) throw std::runtime_error(plan.error().message);
+  return *plan;
+}
+
+struct Case {
+  GateKind gate;
+  DType state;
+  int fold_block, ring_rows;
+};
+
+class EmulatedStep : public testing::TestWithParam<Case> {
+ protected:
+  ImageOptions options(int key_heads, int value_heads, int entries) const {
+    const Case& c = GetParam();
+    ImageOptions o;
+    o.heads = {c.gate, key_heads, value_heads};
+    o.state = c.state;
+    o.fold_block = c.fold_block;
+    o.ring_rows = c.ring_rows;
+    o.entries = entries;
+    o.seed = static_cast<std::uint64_t>(c.fold_block * 10 + value_heads);
+    return o;
+  }
+};
+
+TEST_P(EmulatedStep, WindowStepIsTheRecurrenceInEveryPhase) {
+  const int block = GetParam().fold_block;
+  ImageOptions o = options(1, 2, 6);
+  o.null_rows = true;
+  o.shared_base = true;
+  const Image before = make_image(o, {0, 2 * block, 3 * block, 3 * block, 0},
+                                  {0, 1, block - 1, block, block / 2, block});
+  Image after = before;
+  run_window_step(window_plan(after), after);
+  const Worst worst = compare_step(before, after, false);
+  EXPECT_EQ(worst.fault, "") << worst.output << " " << worst.correction << " " << worst.state;
+}
+
+TEST_P(EmulatedStep, PackedStepIsTheRecurrence) {
+  ImageOptions o = options(1, 3, 2);
+  o.shared_base = true;
+  o.projected_gates = true;
+  const Image before = make_image(o, {0, 7}, {0});
+  Image after = before;
+  run_packed_step(packed_plan(after), after);
+  const Worst worst = compare_step(before, after, true);
+  EXPECT_EQ(worst.fault, "") << worst.output << " " << worst.state;
+}
+
+TEST_P(EmulatedStep, ResultsDoNotDependOnTheSplit) {
+  const int block = GetParam().fold_block;
+  const Image before = make_image(options(1, 1, 3), {block, 2 * block}, {block, 3, 0});
+  Image whole = before, split = before;
+  const int full = GetParam().state == DType::bf16 ? 128 : 64;
+  run_window_step(window_plan(whole, {.unit_rows = full, .groups = 2, .stages = 2}), whole);
+  run_window_step(window_plan(split, {.unit_rows = full / 2, .groups = 1, .stages = 3}), split);
+  Worst worst;
+  compare_untouched(whole, split, worst);
+  EXPECT_EQ(worst.fault, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
+                         testing::Values(Case{GateKind::gdn, DType::f32, 16, 32},
+                                         Case{GateKind::gdn, DType::bf16, 16, 32},
+                                         Case{GateKind::kda, DType::f32, 16, 32},
+                                         Case{GateKind::kda, DType::bf16, 16, 32},
+                                         Case{GateKind::gdn, DType::f32, 8, 16},
+                                         Case{GateKind::kda, DType::bf16, 8, 16},
+                                         Case{GateKind::gdn, DType::bf16, 32, 64},
+                                         Case{GateKind::kda, DType::f32, 32, 64}));
+
+// With a fold block of 1 every token folds the one before it, and an fp32 state then takes the same
+// roundings as the packed step.
+class EmulatedBlockOfOne : public testing::TestWithParam<GateKind> {};
+
+TEST_P(EmulatedBlockOfOne, EqualsThePackedStepBitForBit) {
+  ImageOptions o;
+  o.heads = {GetParam(), 1, 1};
+  o.fold_block = 1;
+  o.ring_rows = 2;
+  Image replay = make_image(o, {0}, {0});
+  Image packed = replay;
+  for (int token = 0; token < 4; ++token) {
+    draw_inputs(replay, static_cast<std::uint64_t>(token));
+    draw_inputs(packed, static_cast<std::uint64_t>(token));
+    run_window_step(window_plan(replay), replay);
+    run_packed_step(packed_plan(packed), packed);
+    EXPECT_EQ(replay.out, packed.out) << token;
+    run_advance(replay, false);
+    run_advance(packed, true);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gates, EmulatedBlockOfOne, testing::Values(GateKind::gdn, GateKind::kda));
+
+// n records from depth `from`, into the base slot, another slot, or a buffer.
+TEST_P(EmulatedStep, FoldAppliesAnyNumberOfRecordsInAllLayers) {
+  const int ring = GetParam().ring_rows;
+  const int most = std::min(ring, 47);
+  ImageOptions o = options(1, 1, 4);
+  Image layer0 = make_image(o, {0, ring / 2}, {most, 5, 1, 0});
+  o.seed += 100;
+  Image layer1 = make_image(o, {0, ring / 2}, {most, 5, 1, 0});
+  const Image before[2] = {layer0, layer1};
+  const std::size_t layer_bytes = kValueDim * kKeyDim * layer0.element();
+  std::vector<unsigned char> buffer(2 * layer_bytes, 0xff);
+  std::vector<int> from, records, source, destination;
+  std::vector<void*> buffers(4, nullptr);
+  for (std::size_t e = 0; e < 4; ++e) {
+    const auto row = static_cast<std::size_t>(layer0.row[e]);
+    from.push_back(layer0.checkpoint[row]);
+    records.push_back(layer0.committed[row] - layer0.checkpoint[row]);
+    source.push_back(e == 2 ? -1 : layer0.base[row]);
+    destination.push_back(e == 1 ? -1 : e == 3 ? 0 : layer0.base[row]);
+  }
+  buffers[1] = buffer.data();
+  auto memory = [](Image& m) {
+    return FoldLayer{{m.states.data(), m.slot_stride},
+                     {m.keys.data(), m.key_scales.data(), m.corrections.data(), m.gates.data()}};
+  };
+  const FoldLayer layers[2] = {memory(layer0), memory(layer1)};
+  FoldArgs args{layers,
+                2,
+                4,
+                layer0.row.data(),
+                from.data(),
+                records.data(),
+                source.data(),
+                destination.data(),
+                buffers.data(),
+                1,
+                1,
+                ring};
+  auto plan = plan_fold({o.heads, o.state, ring, most, 4, 2}, kFewBlocks, {.groups = 2});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  run_fold(*plan, args);
+  Worst worst;
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    const Image& was = before[layer];
+    const Image& is = layer == 0 ? layer0 : layer1;
+    Image allowed = was;
+    for (std::size_t e = 0; e < 4; ++e) {
+      if (source[e] < 0) continue;
+      HeadState want = from[e] > 0 ? load_state(was, source[e], 0) : HeadState(128 * 128);
+      for (int p = from[e]; p < from[e] + records[e]; ++p) {
+        apply_record(was, was.row[e], 0, p, want);
+      }
+      if (destination[e] >= 0) {
+        compare_state(is, destination[e], 0, want, worst);
+        allow(allowed.states, is.states, was.state_at(destination[e], 0, 0, 0) * was.element(),
+              layer_bytes);
+      } else {
+        Image buffered = is;
+        std::copy_n(buffer.data() + layer * layer_bytes, layer_bytes, buffered.states.data());
+        compare_state(buffered, 0, 0, want, worst);
+      }
+    }
+    compare_untouched(allowed, is, worst);
+  }
+  judge(worst, before[0]);
+  EXPECT_EQ(worst.fault, "") << worst.state;
+}
+
+}  // namespace
+}  // namespace replayssm::cuda::test
