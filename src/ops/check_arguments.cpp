@@ -167,6 +167,7 @@ Status ArgumentCheck::rings(const RingView& rings, const FoldGeometry& geometry)
 
 Status ArgumentCheck::step(const StepArgs& args, StepKind kind) {
   REPLAYSSM_TRY(check(args.shape));
+  if (args.rows.empty()) return {};
   REPLAYSSM_TRY(states(args.shape, args.states));
   if (kind != StepKind::packed) REPLAYSSM_TRY(rings(args.rings, args.geometry));
   REPLAYSSM_TRY(present("qkv", args.qkv));
@@ -249,6 +250,7 @@ Status ArgumentCheck::advance(const AdvanceArgs& args) {
 }
 
 Status ArgumentCheck::conv(const ConvArgs& args, StepKind kind) {
+  if (args.rows.empty()) return {};
   static constexpr DType kTypes[] = {DType::f32, DType::bf16};
   REPLAYSSM_TRY(present("rings.inputs", args.rings.inputs));
   REPLAYSSM_TRY(one_of("rings.type", args.rings.type, kTypes));

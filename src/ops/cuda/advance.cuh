@@ -1,6 +1,7 @@
 // Moves one entry's cursor; see AdvanceArgs.
 #pragma once
 
+#include "ops/cuda/ptx.cuh"
 #include "ops/cuda/step_args.h"
 
 namespace replayssm::cuda {

@@ -201,8 +201,6 @@ __device__ __forceinline__ void store_streaming(void* to, float4 x) {
                "f"(x.w)
                : "memory");
 }
-__device__ __forceinline__ int add_atomic(int* counter, int n) { return atomicAdd(counter, n); }
-__device__ __forceinline__ void fence_device() { __threadfence(); }
 
 // --- overlap of dependent launches ---------------------------------------------------------------
 

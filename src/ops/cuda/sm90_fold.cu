@@ -8,7 +8,7 @@ namespace replayssm::cuda {
 namespace {
 
 template <class Layout>
-__global__ void __launch_bounds__(3 * kGroupThreads + 32, 1)
+__global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
     fold_kernel(const __grid_constant__ FoldArgs args, int stages, int groups) {
   extern __shared__ __align__(1024) unsigned char shared[];
   fold_block<Layout>(args, shared, stages, groups);

@@ -8,7 +8,7 @@ namespace replayssm::cuda {
 namespace {
 
 template <class Layout>
-__global__ void __launch_bounds__(3 * kGroupThreads + 32, 1)
+__global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
     window_step_kernel(const __grid_constant__ StepArgs args, int stages, int groups) {
   extern __shared__ __align__(1024) unsigned char shared[];
   step_block<Layout>(args, shared, stages, groups);

@@ -7,8 +7,9 @@
 namespace replayssm::cuda {
 namespace {
 
-constexpr int kGroupsMax = 3;  // the kernels' launch bounds
+constexpr int kGroupsMax = 2;  // the kernels' launch bounds
 constexpr int kStagesMax = 16;
+constexpr int kStagesUseful = 8;
 
 Status check_common(const HeadShape& heads, DType state, int entries) {
   REPLAYSSM_TRY(check(heads));
@@ -48,12 +49,17 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   auto bytes = [&](int stages) { return shared_bytes(plan, stages, plan.groups); };
   int fitting = 0;
   while (fitting < kStagesMax && bytes(fitting + 1) <= device.shared_bytes_per_block) ++fitting;
-  // More stages than a block has units (and end marks) would stay empty.
-  const long used = (units + plan.blocks - 1) / plan.blocks + plan.groups;
-  plan.stages = wishes.stages != 0 ? wishes.stages
-                                   : static_cast<int>(std::min<long>({fitting, used, 8}));
-  if (plan.stages < 1 || plan.stages > fitting) {
-    return refuse("stages", plan.stages, fmt::format("1 to {}", fitting));
+  // Each stage belongs to one group, so that a group waits for the phases of a stage's barrier one
+  // after the other: a wait for a phase two ahead would return at once. More stages than a block has
+  // units (and end marks) would stay empty.
+  const long per_block = (units + plan.blocks - 1) / plan.blocks + plan.groups;
+  const long useful = (per_block + plan.groups - 1) / plan.groups * plan.groups;
+  plan.stages = static_cast<int>(std::min<long>({fitting, useful, kStagesUseful}));
+  plan.stages -= plan.stages % plan.groups;
+  if (wishes.stages != 0) plan.stages = wishes.stages;
+  if (plan.stages < plan.groups || plan.stages > fitting || plan.stages % plan.groups != 0) {
+    return refuse("stages", plan.stages,
+                  fmt::format("a multiple of groups ({}) up to {}", plan.groups, fitting));
   }
   plan.shared_bytes = bytes(plan.stages);
   plan.overlap = wishes.overlap == 1;
