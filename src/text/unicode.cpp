@@ -98,6 +98,39 @@ bool is_python_space(char32_t code_point) {
   return is_white_space(code_point) || (code_point >= 0x1C && code_point <= 0x1F);
 }
 
+bool is_printable(char32_t code_point) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code_point))) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return code_point == ' ';
+    default:
+      return true;
+  }
+}
+
+bool is_decimal_digit(char32_t code_point) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code_point)) == UTF8PROC_CATEGORY_ND;
+}
+
+char32_t upper_case(char32_t code_point) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code_point)));
+}
+
+char32_t lower_case(char32_t code_point) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
+}
+
+char32_t title_case(char32_t code_point) {
+  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code_point)));
+}
+
 std::size_t nfc_chunk(std::string_view text, bool& changes) {
   // A character below U+0300 composes with nothing before it, and one that the normalizer does not
   // know composes and moves with nothing at all. So a chunk is either a run of the former, left as

@@ -34,6 +34,18 @@ bool is_white_space(char32_t code_point);
 // the four separators U+001C..U+001F.
 bool is_python_space(char32_t code_point);
 
+// Whether Python's repr() shows the character as it is: no control, format, private, unassigned or
+// surrogate code point, and no separator but the space.
+bool is_printable(char32_t code_point);
+
+// Digits of any script's decimal numbers (Nd).
+bool is_decimal_digit(char32_t code_point);
+
+// Simple case mappings; characters without case map to themselves.
+char32_t upper_case(char32_t code_point);
+char32_t lower_case(char32_t code_point);
+char32_t title_case(char32_t code_point);
+
 // Appends the canonical composition (NFC) of `text`, valid UTF-8, to `out`.
 void append_nfc(std::string_view text, std::string& out);
 
