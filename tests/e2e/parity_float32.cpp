@@ -54,15 +54,6 @@ class Float32Parity : public testing::TestWithParam<ParityCase> {
     return logits;
   }
 
-  // The first `columns` of each row of a golden [rows, width] tensor.
-  static std::vector<float> columns_of(const std::vector<float>& values, int width, int columns) {
-    std::vector<float> kept;
-    for (std::size_t at = 0; at < values.size(); at += width) {
-      kept.insert(kept.end(), values.begin() + at, values.begin() + at + columns);
-    }
-    return kept;
-  }
-
   Golden golden_{GetParam().checkpoint};
 };
 

@@ -48,6 +48,21 @@ std::vector<TokenId> Golden::ids(std::string_view name) const {
   return values_of<TokenId>(tensor(name), StoredType::i32);
 }
 
+std::vector<float> columns_of(const std::vector<float>& values, int width, int columns) {
+  std::vector<float> kept;
+  for (std::size_t at = 0; at < values.size(); at += width) {
+    const auto row = std::span(values).subspan(at, columns);
+    kept.insert(kept.end(), row.begin(), row.end());
+  }
+  return kept;
+}
+
+double root_mean_square(std::span<const float> values) {
+  double sum = 0;
+  for (const float x : values) sum += static_cast<double>(x) * x;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
 double largest_difference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size() || a.empty()) return kInfinite;
   double difference = 0;

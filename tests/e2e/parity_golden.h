@@ -31,6 +31,11 @@ class Golden {
   SafetensorsFile file_;
 };
 
+// The first `columns` of each row of [rows, width].
+std::vector<float> columns_of(const std::vector<float>& values, int width, int columns);
+
+double root_mean_square(std::span<const float> values);
+
 // The largest |a - b| over the largest |b|. Infinite where the sizes differ or a value is not
 // finite.
 double largest_difference(std::span<const float> a, std::span<const float> b);
