@@ -1,0 +1,124 @@
+// replayssm bench: how fast one operation of one linear layer is on this machine, and how far from
+// the fewest bytes it could move.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+#include <string>
+
+#include "bench_report.h"
+#include "command.h"
+#include "op_bench.h"
+#include "terminal.h"
+
+namespace replayssm::cli {
+namespace {
+
+struct BenchFlags {
+  bench::BenchOptions options;
+  std::string device = "cpu";
+  std::string gate = "gdn";
+  std::string state = "fp32";
+  std::string history = "cycle";
+  int threads = 0;
+  bool json = false;
+};
+
+Result<std::optional<int>> parse_history(const std::string& text) {
+  if (text == "cycle") return std::optional<int>{};
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size() || number < 0) {
+    return refuse("--history", text, "a number of live records, or cycle");
+  }
+  return std::optional<int>{number};
+}
+
+int run(BenchFlags& flags) {
+  if (flags.device == "cuda") {
+    print_error("--device cuda: this build has no CUDA backend; expected cpu");
+    return kBadFlags;
+  }
+  const auto history = parse_history(flags.history);
+  if (!history) {
+    print_error(history.error().message);
+    return kBadFlags;
+  }
+  flags.options.history = *history;
+  flags.options.heads.gate = flags.gate == "kda" ? GateKind::kda : GateKind::gdn;
+  flags.options.state = flags.state == "bf16" ? DType::bf16 : DType::f32;
+  ThreadPool pool(flags.threads);
+  const auto ops = make_cpu_ops(pool);
+  const auto report = bench::run_bench(flags.options, *ops, pool);
+  if (!report) {
+    print_error(report.error().message);
+    return kFailure;
+  }
+  if (flags.json) {
+    fmt::print("{}\n", bench::to_json(flags.options, *report, flags.device, pool.threads()).dump());
+  } else {
+    fmt::print("{}", bench::to_text(flags.options, *report, ops->name(), pool.threads()));
+  }
+  return kSuccess;
+}
+
+void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_code) {
+  auto flags = std::make_shared<BenchFlags>();
+  flags->options.op = op;
+  if (op == bench::Op::verify) flags->options.window = 4;
+  if (op == bench::Op::prefill) flags->options.window = 512;
+  bench::BenchOptions& options = flags->options;
+  CLI::App* command = parent.add_subcommand(std::string(bench::name_of(op)), help);
+  command->add_option("--device", flags->device)->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--gate", flags->gate, "gdn: one gate a head; kda: one a key channel")
+      ->check(CLI::IsMember({"gdn", "kda"}))
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Rows")->capture_default_str();
+  command->add_option("--value-heads", options.heads.value_heads)->capture_default_str();
+  command->add_option("--key-heads", options.heads.key_heads)->capture_default_str();
+  command->add_option("--state-dtype", flags->state)
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command->add_option("--fold-block", options.fold_block, "L: 8, 16 or 32")->capture_default_str();
+  if (op != bench::Op::decode && op != bench::Op::fold) {
+    command
+        ->add_option("--window", options.window,
+                     op == bench::Op::prefill ? "Tokens of a chunk" : "Tokens a step")
+        ->capture_default_str();
+  }
+  command
+      ->add_option("--history", flags->history,
+                   "Live records before the step, or cycle: every ring phase, weighted equally")
+      ->capture_default_str();
+  if (op == bench::Op::verify) {
+    command
+        ->add_option("--accepted-per-step", options.accepted_per_step,
+                     "Mean of the tokens that a step commits")
+        ->capture_default_str();
+  }
+  if (op == bench::Op::fold) {
+    command->add_option("--records", options.records, "Records folded; 0 is a whole block")
+        ->capture_default_str();
+  }
+  command->add_option("--threads", flags->threads, "0: one for each core")->capture_default_str();
+  command->add_flag("--json", flags->json, "One JSON object instead of text");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("bench", "Time one operation of one layer, checked against float64 first");
+  command->require_subcommand(1);
+  add_op(*command, bench::Op::decode, "One token a row, beside the packed step", exit_code);
+  add_op(*command, bench::Op::verify, "A window of drafts a row, some of them accepted", exit_code);
+  add_op(*command, bench::Op::fold, "Records into states", exit_code);
+  add_op(*command, bench::Op::prefill, "A chunk of prompt a row, beside the packed step",
+         exit_code);
+  add_op(*command, bench::Op::conv, "The causal convolution of a window", exit_code);
+  command->footer(
+      "Example: replayssm bench decode --batch 64 --gate gdn --state-dtype fp32 --json");
+}
+
+}  // namespace replayssm::cli
