@@ -1,0 +1,107 @@
+// Runs a program: the deterministic automaton over sets of stacks, made state by state as texts
+// reach them, and remembered.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/program.h"
+
+namespace replayssm::grammar {
+
+// A state of the automaton; valid until forget().
+using StateId = std::uint32_t;
+
+// Not for two threads at a time. The program outlives it.
+//
+// A state is the set of places where the text so far may be in the program, each with its stack of
+// calls. Stacks are shared lists, equal ones stored once. A place is left out if what it still
+// needs would nest deeper than kMostDepth, so a text can be completed from every state but kDead.
+class Automaton {
+ public:
+  // Arrays and objects inside each other.
+  static constexpr std::uint32_t kMostDepth = 64;
+  // States and stacks that are remembered before forget() is due.
+  static constexpr std::size_t kMostStates = 1u << 16;
+  static constexpr std::size_t kMostStacks = 1u << 20;
+  static constexpr StateId kDead = 0;
+
+  explicit Automaton(const Program& program);
+
+  StateId start() const { return start_; }
+  // kDead where no text of the grammar goes on with `byte`.
+  StateId next(StateId state, unsigned char byte) {
+    const StateId known = rows_[state * classes_ + class_of_[byte]];
+    return known != kUnknown ? known : compute(state, byte);
+  }
+  StateId run(StateId state, std::string_view text);
+  // The text so far is one of the grammar's.
+  bool accepting(StateId state) const { return states_[state].accepting; }
+  // The text so far is one of the grammar's and none of its longer ones begins with it.
+  bool complete(StateId state) const {
+    return states_[state].accepting && states_[state].places.empty();
+  }
+  // Every sequence of whole UTF-8 characters but `"`, `\` and controls leads back to `state`: the
+  // inside of a string that may hold anything.
+  bool inside_free_string(StateId state);
+
+  bool forget_is_due() const {
+    return states_.size() > kMostStates || stacks_.size() > kMostStacks;
+  }
+  // Drops every state but start() and kDead. Ids given before mean nothing afterwards.
+  void forget();
+
+ private:
+  static constexpr StateId kUnknown = 0xffffffffu;
+  using StackId = std::uint32_t;
+
+  // Where to go on when a call is done. Stack 0 is the empty one.
+  struct Stack {
+    StackId below = 0;
+    NodeId node = 0;
+    std::uint32_t count = 0;
+    std::uint32_t depth = 0;
+    bool operator==(const Stack&) const = default;
+  };
+  struct Place {
+    NodeId node = 0;
+    std::uint32_t count = 0;
+    std::uint32_t depth = 0;
+    StackId stack = 0;
+    bool operator==(const Place&) const = default;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Stack& s) const;
+    std::size_t operator()(const Place& p) const;
+  };
+  enum class FreeString : std::uint8_t { unknown, yes, no };
+  struct State {
+    std::vector<Place> places;  // all at `bytes` nodes, sorted
+    bool accepting = false;
+    FreeString free_string = FreeString::unknown;
+  };
+
+  StateId compute(StateId state, unsigned char byte);
+  StateId close(std::vector<Place> reached);
+  StateId intern(State state);
+  StackId push(const Stack& stack);
+  bool self_loop(StateId state, StateId at, unsigned byte, std::size_t more);
+
+  const Program* program_;
+  std::array<std::uint8_t, 256> class_of_{};  // bytes that every set of the program treats alike
+  std::size_t classes_ = 0;
+  std::vector<State> states_;
+  std::vector<StateId> rows_;  // [states, classes]
+  std::unordered_map<std::string, StateId> state_ids_;
+  std::vector<Stack> stacks_;
+  std::unordered_map<Stack, StackId, Hash> stack_ids_;
+  StateId start_ = 0;
+};
+
+}  // namespace replayssm::grammar

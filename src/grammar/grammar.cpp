@@ -1,0 +1,159 @@
+#include "grammar/grammar.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/automaton.h"
+#include "grammar/schema_compiler.h"
+
+namespace replayssm::grammar {
+namespace {
+
+// Masks that are kept; one of a vocabulary of 250 thousand takes 31 KiB.
+constexpr std::size_t kMostMasks = 256;
+
+void allow(std::span<std::uint32_t> bits, TokenId id) {
+  const auto at = static_cast<std::uint32_t>(id);
+  bits[at / 32] |= 1u << (at % 32);
+}
+
+}  // namespace
+
+struct ConstrainedTokens::Memory {
+  explicit Memory(const Program& program) : automaton(program) {}
+
+  std::mutex mutex;
+  Automaton automaton;
+  std::uint64_t epoch = 1;
+  std::unordered_map<StateId, std::vector<std::uint32_t>> masks;
+  std::vector<StateId> path;  // [depth + 1] of the walk
+
+  void forget_if_due() {
+    if (!automaton.forget_is_due()) return;
+    automaton.forget();
+    masks.clear();
+    ++epoch;
+  }
+
+  void walk(const TokenTrie& vocabulary, std::span<const TokenTrie::Node> nodes, StateId from,
+            std::span<std::uint32_t> bits) {
+    path.resize(vocabulary.most_depth() + 1);
+    path[0] = from;
+    const std::span<const TokenId> tokens = vocabulary.tokens();
+    for (std::size_t i = 0; i < nodes.size();) {
+      const TokenTrie::Node& node = nodes[i];
+      const StateId state = automaton.next(path[node.depth - 1u], node.byte);
+      if (state == Automaton::kDead) {
+        i = node.skip;
+        continue;
+      }
+      path[node.depth] = state;
+      for (std::uint32_t t = node.first_token; t < node.last_token; ++t) allow(bits, tokens[t]);
+      ++i;
+    }
+  }
+};
+
+Result<Grammar> Grammar::from_schema(const nlohmann::ordered_json& schema) {
+  auto program = compile_schema(schema);
+  if (!program.ok()) return program.error();
+  return Grammar(std::make_shared<const Program>(std::move(*program)));
+}
+
+Grammar Grammar::json_object() {
+  return Grammar(std::make_shared<const Program>(compile_any_object().value()));
+}
+
+ConstrainedTokens::ConstrainedTokens(Grammar grammar, std::shared_ptr<const TokenTrie> vocabulary)
+    : grammar_(std::move(grammar)),
+      vocabulary_(std::move(vocabulary)),
+      memory_(std::make_unique<Memory>(grammar_.program())) {}
+ConstrainedTokens::~ConstrainedTokens() = default;
+
+GrammarState::GrammarState(std::shared_ptr<ConstrainedTokens> tokens)
+    : tokens_(std::move(tokens)) {}
+
+Result<GrammarState> GrammarState::at(std::shared_ptr<ConstrainedTokens> tokens,
+                                      std::string_view position) {
+  GrammarState state(std::move(tokens));
+  if (!state.accept(position)) {
+    return Error{"grammar position: the grammar does not accept its text"};
+  }
+  return state;
+}
+
+// Precondition: the memory's mutex is held.
+std::uint32_t GrammarState::current() const {
+  ConstrainedTokens::Memory& memory = *tokens_->memory_;
+  memory.forget_if_due();
+  if (epoch_ != memory.epoch) {
+    state_ = memory.automaton.run(memory.automaton.start(), text_);
+    epoch_ = memory.epoch;
+  }
+  return state_;
+}
+
+bool GrammarState::accept(std::string_view bytes) {
+  if (ended_) return false;
+  const std::lock_guard lock(tokens_->memory_->mutex);
+  const StateId next = tokens_->memory_->automaton.run(current(), bytes);
+  if (next == Automaton::kDead) return false;
+  state_ = next;
+  text_ += bytes;
+  return true;
+}
+
+bool GrammarState::accept(TokenId id) {
+  if (tokens_->vocabulary().is_end_token(id)) {
+    if (ended_ || !finished()) return false;
+    ended_ = true;
+    return true;
+  }
+  const std::string_view bytes = tokens_->vocabulary().bytes_of(id);
+  return !bytes.empty() && accept(bytes);
+}
+
+void GrammarState::fill_mask(std::span<std::uint32_t> bits) const {
+  std::fill(bits.begin(), bits.end(), 0u);
+  if (ended_) return;
+  const TokenTrie& vocabulary = tokens_->vocabulary();
+  ConstrainedTokens::Memory& memory = *tokens_->memory_;
+  const std::lock_guard lock(memory.mutex);
+  const StateId state = current();
+  const auto known = memory.masks.find(state);
+  if (known != memory.masks.end()) {
+    std::copy(known->second.begin(), known->second.end(), bits.begin());
+    return;
+  }
+  // Most of a document is the inside of strings, where most tokens are allowed whatever the rest of
+  // the grammar says.
+  if (memory.automaton.inside_free_string(state)) {
+    const auto plain = vocabulary.plain_tokens();
+    std::copy(plain.begin(), plain.end(), bits.begin());
+    memory.walk(vocabulary, vocabulary.nodes_beside_plain(), state, bits);
+  } else {
+    memory.walk(vocabulary, vocabulary.nodes(), state, bits);
+  }
+  if (memory.automaton.accepting(state)) {
+    for (const TokenId end : vocabulary.end_tokens()) allow(bits, end);
+  }
+  if (memory.masks.size() >= kMostMasks) memory.masks.clear();
+  const auto words = static_cast<std::ptrdiff_t>(vocabulary.mask_words());
+  memory.masks.emplace(state, std::vector<std::uint32_t>(bits.begin(), bits.begin() + words));
+}
+
+bool GrammarState::finished() const {
+  if (ended_) return true;
+  const std::lock_guard lock(tokens_->memory_->mutex);
+  return tokens_->memory_->automaton.accepting(current());
+}
+
+bool GrammarState::complete() const {
+  if (ended_) return true;
+  const std::lock_guard lock(tokens_->memory_->mutex);
+  return tokens_->memory_->automaton.complete(current());
+}
+
+}  // namespace replayssm::grammar

@@ -1,0 +1,121 @@
+// Constrained decoding: which tokens may come next so that the text is JSON, or fits a JSON schema.
+//
+//   Grammar            what texts are allowed; made once from a schema
+//   ConstrainedTokens  a grammar over a vocabulary, with everything worked out so far
+//   GrammarState       where one sequence is
+//
+// The subset of JSON schema. Every keyword is enforced, is one of the annotations, or is refused by
+// name and path:
+//
+//   any type      type (also a list), enum, const, anyOf, allOf, $ref to "#" and "#/..", $defs;
+//                 oneOf where no two of its schemas can hold at once (different types, or a
+//                 required member with different constants)
+//   object        properties, required, additionalProperties
+//   array         items, prefixItems, minItems, maxItems
+//   string        minLength, maxLength, or pattern (regex.h), or format (string_format.h)
+//   number        minimum, maximum, exclusiveMinimum, exclusiveMaximum
+//   annotations   title, description, default, examples, deprecated, readOnly, writeOnly, $schema,
+//                 $id, $comment, discriminator, x-..
+//
+// Every document that comes out fits the schema; not every document that fits can come out:
+// members come in the order of `properties`, members of other names after them; an object with
+// `properties` and no additionalProperties has no other members; keywords of one type without
+// `type` mean that type; enum and const strings have one spelling; numbers have at most 18 digits
+// before the point and 20 behind it; at most 64 arrays and objects inside each other; at most 64
+// bytes of white space in one place, none before `:` and `,` and none at the end. A member of
+// another name may come twice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+#include "core/strong_id.h"
+#include "grammar/token_trie.h"
+
+namespace replayssm::grammar {
+
+struct Program;
+
+// Immutable; copies share.
+class Grammar {
+ public:
+  // The order of the schema's members is that of the document's.
+  static Result<Grammar> from_schema(const nlohmann::ordered_json& schema);
+  // Any JSON object.
+  static Grammar json_object();
+
+  const Program& program() const { return *program_; }
+
+ private:
+  explicit Grammar(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+
+  std::shared_ptr<const Program> program_;
+};
+
+// May be used by several threads; calls that need the same one wait for each other.
+class ConstrainedTokens {
+ public:
+  ConstrainedTokens(Grammar grammar, std::shared_ptr<const TokenTrie> vocabulary);
+  ~ConstrainedTokens();
+  ConstrainedTokens(const ConstrainedTokens&) = delete;
+  ConstrainedTokens& operator=(const ConstrainedTokens&) = delete;
+
+  const TokenTrie& vocabulary() const { return *vocabulary_; }
+
+ private:
+  friend class GrammarState;
+  struct Memory;
+
+  Grammar grammar_;
+  std::shared_ptr<const TokenTrie> vocabulary_;
+  std::unique_ptr<Memory> memory_;
+};
+
+// Where one sequence is. A copy is a fork: it goes its own way. Not for two threads at a time.
+class GrammarState {
+ public:
+  explicit GrammarState(std::shared_ptr<ConstrainedTokens> tokens);
+
+  // The state after `position`, which position() of a state of the same grammar gave. An error if
+  // the grammar does not accept it.
+  static Result<GrammarState> at(std::shared_ptr<ConstrainedTokens> tokens,
+                                 std::string_view position);
+
+  // Takes a token that was chosen; false, and no change, if it is not allowed here. After an end
+  // token nothing is allowed.
+  bool accept(TokenId id);
+  // The same for text.
+  bool accept(std::string_view bytes);
+
+  // Bit `id % 32` of word `id / 32` says whether token `id` is allowed. All of `bits` is written;
+  // it has at least vocabulary().mask_words() words. While a text can still be completed, some
+  // token is allowed if the vocabulary has every byte as a token.
+  void fill_mask(std::span<std::uint32_t> bits) const;
+
+  // The text so far is a whole document; an end token is allowed.
+  bool finished() const;
+  // Nothing but an end token is allowed, or one was taken.
+  bool complete() const;
+  // An end token was taken.
+  bool ended() const { return ended_; }
+
+  // The text so far; enough, with the grammar, to go on elsewhere.
+  const std::string& position() const { return text_; }
+
+ private:
+  std::uint32_t current() const;
+
+  std::shared_ptr<ConstrainedTokens> tokens_;
+  std::string text_;
+  bool ended_ = false;
+  // A state of the shared automaton, valid in that epoch of it.
+  mutable std::uint32_t state_ = 0;
+  mutable std::uint64_t epoch_ = 0;
+};
+
+}  // namespace replayssm::grammar

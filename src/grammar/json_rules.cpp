@@ -1,0 +1,248 @@
+#include "grammar/json_rules.h"
+
+#include <algorithm>
+
+#include "grammar/regex.h"
+
+namespace replayssm::grammar {
+namespace {
+
+ByteSet set_of(std::string_view bytes) {
+  ByteSet set;
+  for (const char c : bytes) set.set(static_cast<unsigned char>(c));
+  return set;
+}
+
+constexpr std::string_view kHex = "0123456789abcdefABCDEF";
+
+// What may stand raw in a JSON string.
+const std::vector<CodeRange>& raw_characters() {
+  static const std::vector<CodeRange> ranges = {
+      {0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x10ffff}};
+  return ranges;
+}
+
+// One character of a JSON string in any of its spellings. Surrogates come in pairs, because half a
+// pair is no character.
+NodeId any_character(ProgramBuilder& builder, NodeId next) {
+  const auto hex = [&](NodeId then) { return builder.bytes(set_of(kHex), then); };
+  const NodeId two = hex(hex(next));
+  const NodeId low_half =
+      builder.literal("\\u", builder.bytes(set_of("dD"), builder.bytes(set_of("cdefCDEF"), two)));
+  const NodeId pair = builder.bytes(set_of("89abAB"), hex(hex(low_half)));
+  const NodeId below = builder.bytes(set_of("01234567"), two);
+  const NodeId unicode = builder.split(builder.bytes(set_of("0123456789abcefABCEF"), hex(two)),
+                                       builder.bytes(set_of("dD"), builder.split(pair, below)));
+  const NodeId escape = builder.byte(
+      '\\', builder.split(builder.bytes(set_of("\"\\/bfnrt"), next), builder.byte('u', unicode)));
+  return builder.split(*builder.characters(raw_characters(), next), escape);
+}
+
+// Any number of characters that `emit` builds, then `next`.
+template <class Emit>
+NodeId any_number_of(ProgramBuilder& builder, Emit emit, NodeId next) {
+  const NodeId again = builder.placeholder();
+  builder.resolve(again, builder.split(emit(again), next));
+  return again;
+}
+
+NodeId texts_from(ProgramBuilder& builder, const std::vector<std::string>& texts, std::size_t first,
+                  std::size_t last, std::size_t at, NodeId next) {
+  if (last - first == 1) return builder.literal(std::string_view(texts[first]).substr(at), next);
+  std::vector<NodeId> alternatives;
+  if (texts[first].size() == at) {
+    alternatives.push_back(next);
+    ++first;
+  }
+  while (first < last) {
+    std::size_t end = first;
+    while (end < last && texts[end][at] == texts[first][at]) ++end;
+    alternatives.push_back(
+        builder.byte(texts[first][at], texts_from(builder, texts, first, end, at + 1, next)));
+    first = end;
+  }
+  return builder.any_of(alternatives);
+}
+
+std::u32string code_points(std::string_view text) {
+  std::u32string points;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    char32_t c = length == 1 ? lead : lead & (0x7fu >> length);
+    for (std::size_t k = 1; k < length && i + k < text.size(); ++k) {
+      c = (c << 6) | (static_cast<unsigned char>(text[i + k]) & 0x3fu);
+    }
+    points += c;
+    i += length;
+  }
+  return points;
+}
+
+// `names` share their first `at` characters; `rest` is any raw characters and the closing quote.
+NodeId name_outside(ProgramBuilder& builder, const std::vector<std::u32string>& names,
+                    std::size_t at, NodeId rest, NodeId next) {
+  std::vector<CodeRange> taken = complement(raw_characters());
+  std::vector<NodeId> alternatives;
+  std::vector<char32_t> heads;
+  bool is_name = false;
+  for (const std::u32string& name : names) {
+    if (name.size() == at) {
+      is_name = true;
+    } else if (std::find(heads.begin(), heads.end(), name[at]) == heads.end()) {
+      heads.push_back(name[at]);
+    }
+  }
+  for (const char32_t head : heads) {
+    std::vector<std::u32string> below;
+    for (const std::u32string& name : names) {
+      if (name.size() > at && name[at] == head) below.push_back(name);
+    }
+    taken.push_back({head, head});
+    const CodeRange one{head, head};
+    const NodeId inner = name_outside(builder, below, at + 1, rest, next);
+    if (const auto node = builder.characters({&one, 1}, inner)) alternatives.push_back(*node);
+  }
+  if (const auto other = builder.characters(complement(taken), rest))
+    alternatives.push_back(*other);
+  if (!is_name) alternatives.push_back(builder.byte('"', next));
+  return builder.any_of(alternatives);
+}
+
+std::string text_of(const nlohmann::ordered_json& value) { return value.dump(); }
+
+}  // namespace
+
+JsonRules::JsonRules(ProgramBuilder& builder) : builder_(&builder) {
+  const RuleId blank = builder.rule(builder.bytes(set_of(" \t\n\r"), builder.done()));
+  whitespace_ = builder.declare();
+  builder.define(whitespace_, builder.repeat(blank, 0, kMostWhitespace, builder.done()));
+  character_ = builder.rule(any_character(builder, builder.done()));
+  const NodeId inside = any_number_of(
+      builder, [&](NodeId next) { return any_character(builder, next); },
+      builder.byte('"', builder.done()));
+  string_ = builder.rule(builder.byte('"', inside));
+  any_value_ = builder.declare();
+  any_object_ = builder.declare(true);
+  define_object(any_object_, {}, any_value_);
+  any_array_ = array({}, any_value_, 0, kUnbounded);
+  const NodeId done = builder.done();
+  const std::vector<NodeId> values = {
+      string(done),
+      *build_number(builder, {}, done),
+      builder.literal("true", done),
+      builder.literal("false", done),
+      builder.literal("null", done),
+      builder.call(any_object_, done),
+      builder.call(any_array_, done),
+  };
+  builder.define(any_value_, builder.any_of(values));
+}
+
+NodeId JsonRules::string(std::uint32_t least, std::uint32_t most, NodeId next) {
+  if (least == 0 && most == kUnbounded) return string(next);
+  const NodeId close = builder_->byte('"', next);
+  return builder_->byte('"', builder_->repeat(character_, least, most, close));
+}
+
+NodeId JsonRules::constant(const nlohmann::ordered_json& value, NodeId next) {
+  if (!value.is_structured()) return builder_->literal(text_of(value), next);
+  const bool object = value.is_object();
+  NodeId node = builder_->byte(object ? '}' : ']', next);
+  if (!value.empty()) node = whitespace(node);
+  std::vector<std::pair<std::string, const nlohmann::ordered_json*>> parts;
+  for (const auto& [key, part] : value.items()) parts.emplace_back(key, &part);
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    node = constant(*parts[i].second, node);
+    if (object) {
+      node = builder_->literal(text_of(parts[i].first), builder_->byte(':', whitespace(node)));
+    }
+    if (i > 0) node = builder_->byte(',', whitespace(node));
+  }
+  return builder_->byte(object ? '{' : '[', whitespace(node));
+}
+
+NodeId JsonRules::any_text(std::vector<std::string> texts, NodeId next) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  return texts_from(*builder_, texts, 0, texts.size(), 0, next);
+}
+
+NodeId JsonRules::other_name(const std::vector<std::string>& names, NodeId next) {
+  const auto raw = [&](NodeId then) { return *builder_->characters(raw_characters(), then); };
+  const NodeId rest = any_number_of(*builder_, raw, builder_->byte('"', next));
+  std::vector<std::u32string> points;
+  for (const std::string& name : names) points.push_back(code_points(name));
+  return builder_->byte('"', name_outside(*builder_, points, 0, rest, next));
+}
+
+RuleId JsonRules::array(const std::vector<RuleId>& prefix, std::optional<RuleId> item,
+                        std::uint32_t least, std::uint32_t most) {
+  const NodeId end = builder_->byte(']', builder_->done());
+  const NodeId close = whitespace(end);
+  const auto comma = [&](NodeId then) { return builder_->byte(',', whitespace(then)); };
+  const auto count = static_cast<std::uint32_t>(prefix.size());
+  if (!item) most = std::min(most, count);
+  // `tail`: what follows the first i values.
+  NodeId tail = close;
+  if (item && most > count) {
+    const std::uint32_t first = std::max(count, 1u);
+    const RuleId element = builder_->rule(comma(builder_->call(*item, builder_->done())));
+    const std::uint32_t more = most == kUnbounded ? kUnbounded : most - first;
+    tail = builder_->repeat(element, least > first ? least - first : 0, more, close);
+  }
+  std::optional<NodeId> first_value;
+  if (count == 0 && item && most > 0) first_value = builder_->call(*item, tail);
+  for (std::uint32_t i = std::min(count, most); i-- > 0;) {
+    const NodeId value = builder_->call(prefix[i], tail);
+    if (i == 0) {
+      first_value = value;
+    } else {
+      tail = i >= least ? builder_->split(comma(value), close) : comma(value);
+    }
+  }
+  NodeId body = first_value.value_or(end);
+  if (first_value && least == 0) body = builder_->split(*first_value, end);
+  return builder_->rule(builder_->byte('[', whitespace(body)), true);
+}
+
+NodeId JsonRules::member(const std::string& name, RuleId value, NodeId next) {
+  const NodeId after = builder_->byte(':', whitespace(builder_->call(value, next)));
+  return builder_->literal(text_of(name), after);
+}
+
+void JsonRules::define_object(RuleId rule, const std::vector<Member>& members,
+                              std::optional<RuleId> other) {
+  const NodeId end = builder_->byte('}', builder_->done());
+  const NodeId close = whitespace(end);
+  const auto comma = [&](NodeId then) { return builder_->byte(',', whitespace(then)); };
+  // Three places in front of member i: nothing written yet, a member written, a comma written.
+  NodeId empty = end;
+  NodeId written = close;
+  std::optional<NodeId> after_comma;
+  if (other) {
+    std::vector<std::string> names;
+    for (const Member& one : members) names.push_back(one.name);
+    const NodeId value = builder_->call(*other, builder_->done());
+    const NodeId colon = builder_->byte(':', whitespace(value));
+    const RuleId one_more =
+        builder_->rule(names.empty() ? string(colon) : other_name(names, colon));
+    const NodeId again = builder_->placeholder();
+    after_comma = builder_->call(one_more, again);
+    builder_->resolve(again, builder_->split(comma(*after_comma), close));
+    written = again;
+    empty = builder_->split(*after_comma, end);
+  }
+  bool more_required = false;
+  for (std::size_t i = members.size(); i-- > 0;) {
+    const Member& one = members[i];
+    more_required |= one.required;
+    const NodeId here = member(one.name, one.value, written);
+    after_comma = one.required || !after_comma ? here : builder_->split(here, *after_comma);
+    empty = one.required ? here : builder_->split(here, empty);
+    written = more_required ? comma(*after_comma) : builder_->split(comma(*after_comma), close);
+  }
+  builder_->define(rule, builder_->byte('{', whitespace(empty)));
+}
+
+}  // namespace replayssm::grammar

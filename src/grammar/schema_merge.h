@@ -1,0 +1,29 @@
+// JSON schemas as values: references, and two schemas that both hold as one.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+
+namespace replayssm::grammar {
+
+using Json = nlohmann::ordered_json;
+
+// The place in `root` that "#", "#/$defs/x" and the like name; an error for any other reference and
+// for one that leads nowhere.
+Result<const Json*> resolve_reference(const Json& root, std::string_view reference);
+
+// The schema that holds where both do (allOf). Both are objects without $ref, allOf, anyOf and
+// oneOf in common. An error names the keyword that has no plain conjunction here.
+Result<Json> merge_schemas(const Json& first, const Json& second);
+
+// Whether no document fits both, as far as types, enum, const and a required member with disjoint
+// constants show. References are followed in `root`.
+bool provably_disjoint(const Json& root, const Json& first, const Json& second);
+
+// The keywords that say something about a schema without constraining it.
+bool is_annotation(std::string_view keyword);
+
+}  // namespace replayssm::grammar
