@@ -14,7 +14,7 @@ import toolbox
 from heldout import is_held_out
 
 # How often each kind of exchange is drawn; addition and sorting are the hardest to learn.
-MIX = {"repeat": 2.0, "lookup": 3.0, "count": 1.5, "add": 5.0, "sort": 4.0, "json": 2.5, "talk": 2.0}
+MIX = {"repeat": 2, "lookup": 3, "count": 1.5, "add": 7, "sort": 6, "json": 2.5, "talk": 2}
 TOOL_CHATS = 0.14
 SYSTEM = (
     "You are a helpful assistant.",

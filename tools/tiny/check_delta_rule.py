@@ -18,7 +18,8 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def gradients(rule, inputs: dict[str, torch.Tensor], direction: torch.Tensor):
     leaves = {name: x.detach().clone().requires_grad_() for name, x in inputs.items()}
-    output = rule(**leaves, use_qk_l2norm_in_kernel=True)[0]
+    query, key, value, g, beta = leaves.values()
+    output = rule(query, key, value, g=g, beta=beta, use_qk_l2norm_in_kernel=True)[0]
     (output.float() * direction).sum().backward()
     return output, {name: x.grad for name, x in leaves.items()}
 

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--start-from", type=Path, help="directory of weights to go on from")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=1000, help="from process start")
-    parser.add_argument("--save-at", type=float, default=0, help="also save after these seconds")
+    parser.add_argument("--save-every", type=float, default=120, help="seconds")
     parser.add_argument("--steps", type=int, default=10**9, help="stop earlier after these steps")
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--length", type=int, default=1024)
@@ -126,7 +126,7 @@ def main() -> None:
         each_token = torch.compile(token_losses, dynamic=False)
     class_weights = torch.tensor(CLASS_WEIGHTS, device=options.device)
 
-    saved = not options.save_at
+    saved = time.time()
     tokens, counted, last, step = 0, 0, time.time(), 0
     while step < options.steps and (elapsed := time.time() - start) < options.seconds:
         rate = options.learning_rate * min((step + 1) / options.warmup, 1)
@@ -137,6 +137,8 @@ def main() -> None:
             loss, mtp_loss, each = losses(model, mtp, ids, class_weights[classes], each_token)
         (loss + MTP_WEIGHT * mtp_loss).backward()
         norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        if options.device == "cuda":  # the fused step leaves the weights alone if this is 1
+            optimizer.found_inf = (~norm.isfinite()).float()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         tokens += ids.numel()
@@ -152,9 +154,9 @@ def main() -> None:
                 flush=True,
             )
             last, counted = now, tokens
-        if not saved and elapsed > options.save_at:
+        if time.time() - saved > options.save_every:
             save(options, model, mtp)
-            saved = True
+            saved = time.time()
     save(options, model, mtp)
     print(f"done: {step} steps, {tokens / 1e6:.1f} Mtok, {time.time() - start:.0f} s", flush=True)
     os._exit(0)  # the workers never end by themselves
