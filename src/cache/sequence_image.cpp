@@ -46,7 +46,8 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
   const Depth c = sequence.cursor().checkpoint;
   const std::size_t row = index(sequence.row().value);
 
-  if (c.tokens > 0) {
+  // With replay off the conv rings hold all that a next step needs, and tails are not kept.
+  if (c.tokens > 0 && layout.recurrence == Recurrence::replay) {
     for (const ConvTailView& tail : views.conv_tails) {
       REPLAYSSM_TRY(visit(bytes_at(tail.inputs, size_of(tail.type),
                                    index(sequence.base().value) * tail.slot_stride,

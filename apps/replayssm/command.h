@@ -1,0 +1,22 @@
+// The commands of the command line, one file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace replayssm::cli {
+
+// Exit codes of the program.
+inline constexpr int kSuccess = 0;
+inline constexpr int kFailure = 1;        // it was tried and did not work
+inline constexpr int kBadFlags = 2;       // it was refused before anything was done
+inline constexpr int kInterrupted = 130;  // Ctrl-C, as shells say it
+
+// Each adds its subcommand to `app`; when the command line names it, running it sets `exit_code`.
+void add_generate(CLI::App& app, int& exit_code);
+void add_chat(CLI::App& app, int& exit_code);
+void add_eval(CLI::App& app, int& exit_code);
+void add_plan(CLI::App& app, int& exit_code);
+void add_selftest(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+
+}  // namespace replayssm::cli

@@ -1,0 +1,170 @@
+// replayssm plan: what memory a model needs for how many requests, from its config.json alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "command.h"
+#include "engine/memory_needs.h"
+#include "engine_flags.h"
+#include "table.h"
+#include "terminal.h"
+
+namespace replayssm::cli {
+namespace {
+
+struct PlanFlags {
+  EngineFlags engine;
+  std::string memory;
+  int max_running_requests = 0;
+  int draft_tokens = 1;
+  int context_length = 0;
+  int page_tokens = 16;
+  int step_tokens = 512;
+  bool json = false;
+};
+
+struct Planned {
+  ModelConfig config;
+  SequenceLayout layout;
+  SequencePlan plan;
+  DType activations = DType::f32;
+};
+
+int fail(const Error& error, int exit_code) {
+  print_error(error.message);
+  return exit_code;
+}
+
+// The numbers that Engine::create would come to, without weights.
+Result<Planned> make_plan(const PlanFlags& flags, std::int64_t budget,
+                          const FoldGeometry& geometry) {
+  const auto engine_options = flags.engine.options();
+  if (!engine_options) return engine_options.error();
+  auto config = load_config(engine_options->model_path);
+  if (!config) return config.error();
+  ModelOptions options;
+  options.activations = engine_options->activations.value_or(
+      config->weight_type == DType::bf16 ? DType::bf16 : DType::f32);
+  options.recurrence = engine_options->recurrence;
+  options.geometry = geometry;
+  options.deterministic = engine_options->deterministic;
+  options.max_step_tokens = flags.step_tokens;
+  const SequenceLayout layout =
+      sequence_layout(*config, options, engine_options->state_type, flags.page_tokens);
+
+  MemoryNeeds needs = sequence_needs(layout);
+  needs.budget = budget;
+  needs.weights = planned_weight_bytes(*config, false);
+  if (flags.draft_tokens > 1) needs.drafter = planned_weight_bytes(*config, true) - needs.weights;
+  needs.context_length = flags.context_length;
+  needs.max_running_requests = flags.max_running_requests;
+  needs.max_useful_requests =
+      std::min(needs.max_useful_requests, flags.step_tokens / flags.draft_tokens);
+  const int rows =
+      flags.max_running_requests > 0 ? flags.max_running_requests : needs.max_useful_requests;
+  const int threads = flags.engine.threads > 0 ? flags.engine.threads : available_cores();
+  needs.workspace = planned_workspace_bytes(*config, options, threads, flags.step_tokens) +
+                    logits_bytes(*config, rows * flags.draft_tokens);
+  auto plan = plan_sequences(needs, config->max_positions);
+  if (!plan) return plan.error();
+  return Planned{std::move(*config), layout, std::move(*plan), options.activations};
+}
+
+void print_table(const PlanFlags& flags, const Planned& planned) {
+  const MemoryPlan& plan = planned.plan.memory;
+  const SequenceLayout& layout = planned.layout;
+  std::vector<std::vector<std::string>> rows;
+  for (const MemoryLine& line : plan.lines) {
+    rows.push_back({line.name, format_bytes(line.bytes), line.note});
+  }
+  rows.push_back({"sum", format_bytes(plan.used), fmt::format("{} bytes", plan.used)});
+  rows.push_back({"budget", format_bytes(plan.budget), ""});
+  fmt::print("{}\n", format_table({"memory", "bytes", "how"}, rows, {1}));
+  fmt::print("{} request{} at once, {} tokens in all, one request up to {} of the model's {}\n",
+             plan.rows, plan.rows == 1 ? "" : "s", std::int64_t{plan.pages} * layout.page_tokens,
+             planned.plan.context_length, planned.config.max_positions);
+  fmt::print("state {}, activations {}, bytes a slot {}\n", name_of(layout.state_type),
+             name_of(planned.activations), layout.slot_bytes());
+  if (flags.draft_tokens > 1) {
+    const std::int64_t rings = layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row();
+    const std::int64_t snapshots = flags.draft_tokens * layout.slot_bytes();
+    fmt::print(
+        "speculation: rings of {} a request instead of {} state snapshots of {} ({:.1f} %)\n",
+        format_bytes(rings), flags.draft_tokens, format_bytes(snapshots),
+        100.0 * static_cast<double>(rings) / static_cast<double>(snapshots));
+  }
+}
+
+void print_json(const Planned& planned) {
+  const MemoryPlan& plan = planned.plan.memory;
+  nlohmann::ordered_json json;
+  for (const MemoryLine& line : plan.lines) json["bytes"][line.name] = line.bytes;
+  json["used"] = plan.used;
+  json["budget"] = plan.budget;
+  json["max_running_requests"] = plan.rows;
+  json["slots"] = plan.slots;
+  json["pages"] = plan.pages;
+  json["page_size"] = planned.layout.page_tokens;
+  json["context_length"] = planned.plan.context_length;
+  json["bytes_per_slot"] = planned.layout.slot_bytes();
+  json["ring_bytes_per_request"] = planned.layout.ring_bytes_per_row();
+  json["conv_ring_bytes_per_request"] = planned.layout.conv_ring_bytes_per_row();
+  json["kv_bytes_per_token"] = planned.layout.kv_bytes_per_token();
+  fmt::print("{}\n", json.dump());
+}
+
+int plan(const PlanFlags& flags) {
+  const auto budget = parse_bytes("--memory", flags.memory);
+  if (!budget) return fail(budget.error(), kBadFlags);
+  const auto geometry = FoldGeometry::make(flags.engine.fold_block, flags.draft_tokens);
+  if (!geometry) return fail(geometry.error(), kBadFlags);
+  if (flags.engine.disable_replay && flags.draft_tokens > 1) {
+    return fail(refuse("--speculative-num-draft-tokens", flags.draft_tokens,
+                       "1 with --disable-linear-replayssm"),
+                kBadFlags);
+  }
+  const auto planned = make_plan(flags, *budget, *geometry);
+  if (!planned) return fail(planned.error(), kFailure);
+  if (flags.json) {
+    print_json(*planned);
+  } else {
+    print_table(flags, *planned);
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "What memory goes where and how many requests fit; reads config.json only");
+  command->add_option("--memory", flags->memory, "Budget, for example 24GiB or 512MiB")->required();
+  command
+      ->add_option("--max-running-requests", flags->max_running_requests,
+                   "Requests at once; 0 is as many as fit")
+      ->check(CLI::Range(0, flags->step_tokens))
+      ->capture_default_str();
+  command
+      ->add_option("--speculative-num-draft-tokens", flags->draft_tokens,
+                   "Tokens verified in one step, the newest sampled one included; 1 is no "
+                   "speculation")
+      ->check(CLI::Range(1, FoldGeometry::kLargestWindow))
+      ->capture_default_str();
+  command
+      ->add_option("--context-length", flags->context_length,
+                   "Tokens of the longest request. Default: the model's, or what fits")
+      ->check(CLI::Range(1, 1 << 30));
+  command->add_option("--page-size", flags->page_tokens, "Tokens of a page of keys and values")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  flags->engine.add_to(*command);
+  command->add_flag("--json", flags->json, "One JSON object instead of the table");
+  command->footer("Example: replayssm plan --model-path DIR --memory 24GiB");
+  command->callback([flags, &exit_code] { exit_code = plan(*flags); });
+}
+
+}  // namespace replayssm::cli

@@ -1,0 +1,108 @@
+// replayssm selftest: what this engine claims about its results, proven on this machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "engine_flags.h"
+#include "selftest_bits.h"
+#include "selftest_closeness.h"
+#include "table.h"
+#include "terminal.h"
+#include "text/tokenizer.h"
+
+namespace replayssm::cli {
+namespace {
+
+// Any text will do; it is only repeated until it has enough tokens.
+constexpr const char* kTexts[] = {
+    "The river was low that summer, and the boys walked across it every morning on the flat stones "
+    "below the mill. In the evening they came back with wet feet and a tin of small fish, and "
+    "their "
+    "mother asked them, as she did each day, whether they had seen anybody on the road. Nobody, "
+    "they said; only the carter, who was asleep, and his dog, who was not. ",
+    "Remember this list: apple 17, bridge 204, candle 9, desk 33, engine 58, forest 121. First add "
+    "the numbers of apple and desk, then count from 9 to 21: 9, 10, 11, 12, 13, 14, 15, 16, 17, "
+    "18, "
+    "19, 20, 21. Sorted by length the words are desk, apple, bridge, candle, engine, forest. ",
+    "for (int i = 0; i < count; ++i) { total += values[i] * weights[i]; } // a sum of products\n"
+    "{\"name\": \"window\", \"size\": [12, 40], \"open\": true, \"tags\": [\"old\", \"green\"]}\n"
+    "def fold(state, records): return [decay * s + r for s, r in zip(state, records)]\n",
+    "Dear sir, I have your letter of the fourth and thank you for it. What you ask cannot be done "
+    "before the new year, since the roads to the north are closed and the post goes by sea; but I "
+    "have spoken with my brother, who leaves on Monday, and he will carry the papers himself. "};
+
+Texts tokenize(const Tokenizer& tokenizer, std::size_t tokens) {
+  Texts texts;
+  for (const char* source : kTexts) {
+    std::string text = source;
+    std::vector<TokenId> ids = tokenizer.encode(text);
+    while (!ids.empty() && ids.size() < tokens) {
+      text += source;
+      ids = tokenizer.encode(text);
+    }
+    ids.resize(std::min(ids.size(), tokens));
+    texts.push_back(std::move(ids));
+  }
+  return texts;
+}
+
+int fail(const Error& error) {
+  print_error(error.message);
+  return kFailure;
+}
+
+int selftest(const EngineFlags& flags) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto options = flags.options();
+  if (!options) return fail(options.error());
+  const auto tokenizer = Tokenizer::load(options->model_path);
+  if (!tokenizer) return fail(tokenizer.error());
+  const Texts texts = tokenize(*tokenizer, kBitsTokens);
+  if (texts.front().size() < static_cast<std::size_t>(kBitsTokens)) {
+    return fail(Error{"tokenizer: a text of several hundred characters has no tokens"});
+  }
+
+  std::vector<Check> checks;
+  fmt::print("model {}\n", options->model_path.string());
+  if (const auto status = check_equal_bits(*options, texts, checks); !status.ok()) {
+    return fail(status.error());
+  }
+  if (const auto status = check_closeness(*options, texts, checks); !status.ok()) {
+    return fail(status.error());
+  }
+
+  std::vector<std::vector<std::string>> rows;
+  bool all_passed = true;
+  for (const Check& check : checks) {
+    rows.push_back(
+        {check.what, check.compared, check.measured, check.limit, check.passed ? "PASS" : "FAIL"});
+    all_passed = all_passed && check.passed;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  fmt::print("{}", format_table({"check", "compared", "measured", "limit", ""}, rows));
+  fmt::print("{} of {} checks passed in {:.0f} s\n",
+             std::count_if(checks.begin(), checks.end(), [](const Check& c) { return c.passed; }),
+             checks.size(), seconds.count());
+  return all_passed ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+void add_selftest(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<EngineFlags>();
+  CLI::App* command = app.add_subcommand(
+      "selftest", "Prove on this machine that replay changes nothing: equal bits, close values");
+  flags->add_to(*command, false);
+  command->footer(
+      "Equal bits are checked with --deterministic and the fold block of "
+      "--linear-replayssm-cache-len, close values with float32 and bfloat16 activations, whatever "
+      "--deterministic and --dtype say otherwise. Exit code 0 only if every check passes.");
+  command->callback([flags, &exit_code] { exit_code = selftest(*flags); });
+}
+
+}  // namespace replayssm::cli

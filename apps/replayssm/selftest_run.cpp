@@ -1,0 +1,80 @@
+#include "selftest_run.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "cache/byte_stream.h"
+#include "cache/sequence_image.h"
+
+namespace replayssm::cli {
+
+Result<Run> start_run(Engine& engine, const std::vector<TokenId>& tokens) {
+  auto sequence = engine.admit(tokens, SamplingParams{});
+  if (!sequence) return sequence.error();
+  return Run{std::move(*sequence), {}};
+}
+
+Status run_step(Engine& engine, std::span<const Part> parts, const LogitsSink& sink) {
+  std::vector<StepRow> rows;
+  for (const Part& part : parts) {
+    rows.push_back({&part.run->sequence, part.tokens, part.phase, part.tokens});
+    REPLAYSSM_TRY(engine.prepare(rows.back()));
+  }
+  const auto logits = engine.runner().evaluate(rows);
+  if (!logits) return logits.error();
+  int row = 0;
+  for (const Part& part : parts) {
+    for (int i = 0; i < part.tokens; ++i, ++row) {
+      const std::span<const float> at = engine.runner().logits_row(*logits, row);
+      part.run->logits_hashes.push_back(XXH3_64bits(at.data(), at.size_bytes()));
+      if (sink) sink(*part.run, part.run->sequence.evaluated() + i, at);
+    }
+  }
+  return engine.runner().commit();
+}
+
+Status run_chunks(Engine& engine, Run& run, int until, int chunk, const LogitsSink& sink) {
+  while (run.sequence.evaluated() < until) {
+    const int left = until - run.sequence.evaluated();
+    const Part part{&run, chunk > 0 ? std::min(chunk, left) : left, Phase::prefill};
+    REPLAYSSM_TRY(run_step(engine, {&part, 1}, sink));
+  }
+  return {};
+}
+
+Status run_decode(Engine& engine, Run& run, int until, const LogitsSink& sink) {
+  while (run.sequence.evaluated() < until) {
+    const Part part{&run, 1, Phase::decode};
+    REPLAYSSM_TRY(run_step(engine, {&part, 1}, sink));
+  }
+  return {};
+}
+
+Result<std::vector<std::byte>> memory_bytes(Engine& engine, const Run& run) {
+  ByteWriter out;
+  REPLAYSSM_TRY(write_image(engine.memory(), run.sequence.memory, engine.ops(), out));
+  return std::move(out).take();
+}
+
+std::string Difference::text() const {
+  return fmt::format("{} of {} positions, {}", positions, of_positions,
+                     memory ? "memory differs" : "memory equal");
+}
+
+Difference difference(const Run& expected, std::span<const std::byte> expected_memory,
+                      const Run& found, std::span<const std::byte> found_memory) {
+  Difference result;
+  const auto& a = expected.logits_hashes;
+  const auto& b = found.logits_hashes;
+  result.of_positions = static_cast<int>(std::max(a.size(), b.size()));
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i >= a.size() || i >= b.size() || a[i] != b[i]) ++result.positions;
+  }
+  result.memory = !std::equal(expected_memory.begin(), expected_memory.end(), found_memory.begin(),
+                              found_memory.end());
+  return result;
+}
+
+}  // namespace replayssm::cli

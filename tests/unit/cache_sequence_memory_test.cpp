@@ -1,0 +1,289 @@
+// Holdings of sequences: who shares what, who owns what before a fold, and that everything returns.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "cache/sequence_image.h"
+#include "cache/sequence_memory.h"
+#include "ops/linear_ops.h"
+
+namespace replayssm {
+namespace {
+
+constexpr int kBlock = 8;
+
+SequenceLayout layout_of(Recurrence recurrence = Recurrence::replay) {
+  SequenceLayout layout;
+  layout.linear_layers = 2;
+  layout.attention_layers = 1;
+  layout.heads = {GateKind::gdn, 1, 1};
+  layout.kv_heads = 1;
+  layout.head_dim = 64;
+  layout.geometry = FoldGeometry::make(kBlock, 1).value();
+  layout.recurrence = recurrence;
+  layout.page_tokens = 4;
+  return layout;
+}
+
+// Does what a step of the engine does to memory, without computing anything.
+void step(SequenceMemory& memory, Residence& sequence, int tokens, Phase phase) {
+  ASSERT_TRUE(memory.prepare(sequence, tokens, phase).ok());
+  const auto row = static_cast<std::size_t>(sequence.row().value);
+  const CursorView& cursors = memory.views().cursors;
+  const bool writes = memory.layout().recurrence == Recurrence::packed ||
+                      memory.blocks_folded(sequence, tokens, phase) > 0;
+  if (writes) {
+    EXPECT_EQ(memory.slots().references(cursors.home[row]), 1) << "a slot has one writer";
+  }
+  const int blocks = memory.blocks_folded(sequence, tokens, phase);
+  const Cursor before = sequence.cursor();
+  memory.settle(sequence, tokens, tokens, phase);
+  // As advance would.
+  cursors.committed[row] = before.committed + tokens;
+  cursors.checkpoint[row] = memory.layout().recurrence == Recurrence::packed
+                                ? cursors.committed[row]
+                                : before.checkpoint + blocks * kBlock;
+  if (writes) cursors.base[row] = cursors.home[row];
+  EXPECT_EQ(cursors.committed[row], sequence.cursor().committed);
+  EXPECT_EQ(cursors.checkpoint[row], sequence.cursor().checkpoint);
+  EXPECT_EQ(cursors.base[row], sequence.base());
+  EXPECT_EQ(cursors.home[row], sequence.home());
+}
+
+TEST(SequenceMemory, BytesAreExactlyThoseOfTheLayout) {
+  const SequenceLayout layout = layout_of();
+  const SequenceMemory memory(layout, {3, 5, 7});
+  EXPECT_EQ(memory.bytes(),
+            5 * layout.slot_bytes() +
+                3 * (layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row() +
+                     layout.cursor_bytes_per_row()) +
+                7 * layout.page_bytes());
+}
+
+TEST(SequenceMemory, AloneASequenceFoldsInPlaceAndUsesOneSlot) {
+  SequenceMemory memory(layout_of(), {1, 1, 20});
+  Residence sequence = memory.admit().value();
+  const SlotId slot = sequence.base();
+  step(memory, sequence, 13, Phase::prefill);
+  for (int i = 0; i < 30; ++i) step(memory, sequence, 1, Phase::decode);
+  EXPECT_EQ(sequence.cursor().committed, Depth{43});
+  EXPECT_EQ(sequence.cursor().checkpoint, Depth{40});
+  EXPECT_EQ(sequence.base(), slot);
+  EXPECT_EQ(memory.slots().used(), 1);
+  EXPECT_EQ(memory.pages().used(), 11);
+}
+
+TEST(SequenceMemory, ForksShareOneBaseUntilEachFoldsIntoItsOwnHome) {
+  SequenceMemory memory(layout_of(), {4, 4, 40});
+  std::vector<Residence> all;
+  all.push_back(memory.admit().value());
+  step(memory, all[0], 12, Phase::prefill);  // checkpoint 8, pending 4
+  for (int i = 0; i < 3; ++i) all.push_back(memory.fork(all[0]).value());
+  EXPECT_EQ(memory.slots().used(), 1);
+  EXPECT_EQ(memory.slots().references(all[0].base()), 4);
+  EXPECT_EQ(memory.pages().used(), 3) << "three full pages, shared";
+  for (int token = 12; token <= 16; ++token) {
+    for (Residence& sequence : all) step(memory, sequence, 1, Phase::decode);
+    // Tokens 13 .. 16 make the block complete; the step for the 17th begins by folding it. The last
+    // of the four is the only holder by then and folds in place.
+    EXPECT_EQ(memory.slots().used(), token < 16 ? 1 : 4) << token;
+  }
+  for (const Residence& sequence : all) {
+    EXPECT_EQ(memory.slots().references(sequence.base()), 1);
+    EXPECT_EQ(sequence.base(), sequence.home());
+  }
+}
+
+TEST(SequenceMemory, ForkCopiesTheLastPartialPageAndSharesTheFullOnes) {
+  SequenceMemory memory(layout_of(), {2, 2, 8});
+  Residence parent = memory.admit().value();
+  step(memory, parent, 6, Phase::prefill);
+  std::memset(memory.pages().keys_at(0, parent.pages()[1], 1), 9, memory.pages().position_bytes());
+  const Residence child = memory.fork(parent).value();
+  ASSERT_EQ(child.pages().size(), 2u);
+  EXPECT_EQ(child.pages()[0], parent.pages()[0]);
+  EXPECT_NE(child.pages()[1], parent.pages()[1]);
+  EXPECT_EQ(memory.pages().keys_at(0, child.pages()[1], 1)[5], std::byte{9});
+  EXPECT_EQ(memory.pages().references(child.pages()[0]), 2);
+}
+
+TEST(SequenceMemory, ASharedCheckpointWithNoFreeSlotWaitsAndChangesNothing) {
+  SequenceMemory memory(layout_of(), {3, 1, 40});
+  Residence parent = memory.admit().value();
+  step(memory, parent, 16, Phase::prefill);  // pending 8: the next step folds
+  Residence child = memory.fork(parent).value();
+  const int pages = memory.pages().used();
+  const Status refused = memory.prepare(child, 1, Phase::decode);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("state slots: all 1 are in use"), std::string::npos);
+  EXPECT_EQ(memory.pages().used(), pages);
+  EXPECT_EQ(child.home(), child.base());
+  parent = Residence();  // the other holder ends
+  EXPECT_TRUE(memory.prepare(child, 1, Phase::decode).ok());
+}
+
+TEST(SequenceMemory, RefusalsNameWhatIsMissingAndHoldNothing) {
+  SequenceMemory memory(layout_of(), {1, 2, 3});
+  EXPECT_FALSE(memory.admit(Cursor{Depth{13}, Depth{8}}).ok()) << "four pages are needed";
+  EXPECT_FALSE(memory.admit(Cursor{Depth{8}, Depth{4}}).ok()) << "not a multiple of the block";
+  EXPECT_FALSE(memory.admit(Cursor{Depth{20}, Depth{8}}).ok()) << "too many pending";
+  EXPECT_FALSE(memory.admit(Cursor{Depth{4}, Depth{8}}).ok());
+  EXPECT_EQ(memory.rows().used() + memory.slots().used() + memory.pages().used(), 0);
+  Residence sequence = memory.admit().value();
+  const auto second = memory.admit();
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.error().message.find("all 1 rows are in use"), std::string::npos);
+  const Status pages = memory.prepare(sequence, 13, Phase::prefill);
+  ASSERT_FALSE(pages.ok());
+  EXPECT_NE(pages.error().message.find("4 more are needed, 3 of 3 are free"), std::string::npos);
+  EXPECT_EQ(memory.pages().used(), 0);
+}
+
+TEST(SequenceMemory, WithReplayOffEveryStepNeedsAHomeOfItsOwn) {
+  SequenceMemory memory(layout_of(Recurrence::packed), {2, 2, 8});
+  Residence parent = memory.admit().value();
+  step(memory, parent, 5, Phase::prefill);
+  EXPECT_EQ(parent.cursor().checkpoint, Depth{5});
+  Residence child = memory.fork(parent).value();
+  EXPECT_EQ(memory.slots().used(), 1);
+  step(memory, child, 1, Phase::decode);
+  EXPECT_EQ(memory.slots().used(), 2);
+  EXPECT_TRUE(memory.views().rings.empty());
+}
+
+// A storm of admissions, forks, steps and ends: nothing leaks, no slot has two writers.
+TEST(SequenceMemory, CountersReturnToTheirStartValuesAfterAStorm) {
+  for (const Recurrence recurrence : {Recurrence::replay, Recurrence::packed}) {
+    SequenceMemory memory(layout_of(recurrence), {6, 6, 60}, Poison::on);
+    std::mt19937 random(7);
+    std::vector<Residence> live;
+    for (int i = 0; i < 3000; ++i) {
+      const auto what = random() % 10;
+      const std::size_t pick = live.empty() ? 0 : random() % live.size();
+      if (what == 0) {
+        if (auto admitted = memory.admit()) live.push_back(std::move(*admitted));
+      } else if (live.empty()) {
+        continue;
+      } else if (what == 1) {
+        if (auto child = memory.fork(live[pick])) live.push_back(std::move(*child));
+      } else if (what == 2) {
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(pick));
+      } else {
+        const bool chunk = what == 3;
+        const int tokens = chunk ? static_cast<int>(random() % 20) + 1 : 1;
+        const Phase phase = chunk ? Phase::prefill : Phase::decode;
+        if (memory.prepare(live[pick], tokens, phase).ok()) step(memory, live[pick], tokens, phase);
+      }
+      if (HasFatalFailure()) return;
+    }
+    live.clear();
+    EXPECT_EQ(memory.rows().free(), 6);
+    EXPECT_EQ(memory.slots().free(), 6);
+    EXPECT_EQ(memory.pages().free(), 60);
+  }
+}
+
+// With as many slots as rows somebody can always fold, whatever is shared: the engine never stalls.
+TEST(SequenceMemory, SomeForkCanAlwaysFoldWithOneSlotARow) {
+  SequenceMemory memory(layout_of(), {4, 4, 60});
+  std::vector<Residence> all;
+  all.push_back(memory.admit().value());
+  step(memory, all[0], 16, Phase::prefill);
+  for (int i = 0; i < 3; ++i) all.push_back(memory.fork(all[0]).value());
+  // All four prepare for the same step: three get homes, the fourth must wait, since nobody may
+  // write what others still read.
+  int ready = 0;
+  for (Residence& sequence : all) ready += memory.prepare(sequence, 1, Phase::decode).ok() ? 1 : 0;
+  EXPECT_EQ(ready, 3);
+  for (int i = 0; i < 3; ++i) memory.settle(all[static_cast<std::size_t>(i)], 1, 1, Phase::decode);
+  EXPECT_TRUE(memory.prepare(all[3], 1, Phase::decode).ok());
+  EXPECT_EQ(all[3].home(), all[3].base()) << "in place, as the last holder";
+}
+
+// Fills everything that belongs to a sequence with bytes that depend on the place.
+void scribble(SequenceMemory& memory, const Residence& sequence) {
+  std::mt19937 random(11);
+  const auto fill = [&](void* data, std::size_t floats) {
+    for (std::size_t i = 0; i < floats; ++i) {
+      static_cast<float*>(data)[i] = static_cast<float>(random() % 1000) / 7.0f;
+    }
+  };
+  for (const auto part : memory.rows().row_memory(sequence.row()))
+    fill(part.data(), part.size() / 4);
+  for (const StateView& view : memory.views().states) {
+    fill(static_cast<float*>(view.data) + sequence.base().value * view.slot_stride,
+         memory.layout().heads.state_elements());
+  }
+  for (const ConvTailView& view : memory.views().conv_tails) {
+    fill(static_cast<float*>(view.inputs) + sequence.base().value * view.slot_stride,
+         static_cast<std::size_t>(3 * view.channels));
+  }
+  for (int i = 0; i < sequence.cursor().committed.tokens; ++i) {
+    const PageId page = sequence.pages()[static_cast<std::size_t>(i / 4)];
+    fill(memory.pages().keys_at(0, page, i % 4), 64);
+    fill(memory.pages().values_at(0, page, i % 4), 64);
+  }
+}
+
+std::vector<std::byte> image_of(SequenceMemory& memory, const Residence& sequence,
+                                const LinearOps& ops) {
+  ByteWriter out;
+  EXPECT_TRUE(write_image(memory, sequence, ops, out).ok());
+  return std::move(out).take();
+}
+
+TEST(SequenceImage, RoundTripsThroughPoolsOfOtherSizes) {
+  ThreadPool threads(1);
+  const auto ops = make_cpu_ops(threads);
+  for (const auto& [t, c] : {std::pair{0, 0}, {1, 0}, {5, 0}, {8, 0}, {13, 8}, {16, 8}, {40, 32}}) {
+    SequenceMemory source(layout_of(), {2, 2, 20}, Poison::on);
+    const Residence other = source.admit().value();
+    const Residence sequence = source.admit(Cursor{Depth{t}, Depth{c}}).value();
+    scribble(source, sequence);
+    const auto image = image_of(source, sequence, *ops);
+
+    SequenceLayout roomy = layout_of();
+    roomy.geometry = FoldGeometry::make(kBlock, 8).value();
+    roomy.page_tokens = 16;
+    SequenceMemory target(roomy, {5, 5, 20}, Poison::on);
+    const Residence elsewhere = target.admit().value();
+    ByteReader in(image);
+    const auto restored = read_image(target, *ops, in);
+    ASSERT_TRUE(restored.ok()) << restored.error().message;
+    EXPECT_EQ(in.left(), 0u);
+    EXPECT_EQ(restored->cursor(), sequence.cursor());
+    EXPECT_EQ(image_of(target, *restored, *ops), image) << "t " << t << " c " << c;
+  }
+}
+
+TEST(SequenceImage, RefusesOtherFormatsByNameAndTruncationAndHoldsNothing) {
+  ThreadPool threads(1);
+  const auto ops = make_cpu_ops(threads);
+  SequenceMemory source(layout_of(), {1, 1, 20});
+  const Residence sequence = source.admit(Cursor{Depth{13}, Depth{8}}).value();
+  scribble(source, sequence);
+  const auto image = image_of(source, sequence, *ops);
+
+  SequenceLayout other = layout_of();
+  other.geometry = FoldGeometry::make(16, 1).value();
+  SequenceMemory sixteen(other, {1, 1, 20});
+  ByteReader in(image);
+  const auto refused = read_image(sixteen, *ops, in);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "serialised sequence: fold block: 8 is not accepted; expected 16");
+
+  SequenceMemory same(layout_of(), {1, 1, 20});
+  for (const std::size_t kept :
+       {std::size_t{0}, std::size_t{3}, std::size_t{50}, std::size_t{5000}, image.size() - 1}) {
+    ByteReader cut(std::span<const std::byte>(image).first(kept));
+    EXPECT_FALSE(read_image(same, *ops, cut).ok()) << kept;
+    EXPECT_EQ(same.rows().used() + same.slots().used() + same.pages().used(), 0) << kept;
+  }
+}
+
+}  // namespace
+}  // namespace replayssm
