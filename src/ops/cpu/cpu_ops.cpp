@@ -9,6 +9,7 @@
 #include "ops/advance.h"
 #include "ops/check_arguments.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu_isa.h"
 
 namespace replayssm {
 namespace cpu {
@@ -16,8 +17,7 @@ namespace {
 
 class CpuOps final : public LinearOps {
  public:
-  explicit CpuOps(ThreadPool& pool) : pool_(pool), name_("cpu ") {
-    name_ += chosen_isa();
+  explicit CpuOps(ThreadPool& pool) : pool_(pool), name_(fmt::format("cpu {}", cpu_isa())) {
     for (int i = 0; i < pool.threads(); ++i) scratch_.push_back(std::make_unique<StepScratch>());
   }
 

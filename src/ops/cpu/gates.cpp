@@ -58,7 +58,7 @@ void gate_tokens(const GateArgs& args, int first, int count) {
   }
 }
 
-std::string_view isa_name() { return hwy::TargetName(HWY_TARGET); }
+std::int64_t this_target() { return HWY_TARGET; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace replayssm::cpu
@@ -68,13 +68,13 @@ HWY_AFTER_NAMESPACE();
 namespace replayssm::cpu {
 
 HWY_EXPORT(gate_tokens);
-HWY_EXPORT(isa_name);
+HWY_EXPORT(this_target);
 
 void gate_tokens(const GateArgs& args, int first, int count) {
   HWY_DYNAMIC_DISPATCH(gate_tokens)(args, first, count);
 }
 
-std::string_view chosen_isa() { return HWY_DYNAMIC_DISPATCH(isa_name)(); }
+std::int64_t chosen_target() { return HWY_DYNAMIC_DISPATCH(this_target)(); }
 
 }  // namespace replayssm::cpu
 #endif

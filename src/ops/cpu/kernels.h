@@ -3,7 +3,7 @@
 // since sums run over keys in a fixed order and values lie in lanes.
 #pragma once
 
-#include <string_view>
+#include <cstdint>
 
 #include "ops/check_arguments.h"
 #include "ops/cpu/step_scratch.h"
@@ -54,7 +54,7 @@ void convolve_channels(const ConvTask& task);
 // Tokens [first, first + count).
 void gate_tokens(const GateArgs& args, int first, int count);
 
-// The instruction set that the kernels are dispatched to: "AVX2", ...
-std::string_view chosen_isa();
+// The instruction set that the kernels are dispatched to, as Highway numbers it.
+std::int64_t chosen_target();
 
 }  // namespace replayssm::cpu
