@@ -239,24 +239,24 @@ inline void copy_checked(void* to, const void* from, uint32_t bytes) {
     throw std::runtime_error("misaligned bulk copy");
   }
   std::memcpy(to, from, bytes);
+}
+inline bool copies_blocks() { return lane() == 0; }
+inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t*) {
+  copy_checked(to, from, bytes);
   copied_bytes += bytes;
 }
-inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t*, int issuer) {
-  if (lane() == issuer) copy_checked(to, from, bytes);
-}
-inline void copy_rows(void* to, uint32_t to_pitch, const void* from, uint32_t from_pitch,
-                      uint32_t bytes, int rows, uint64_t*) {
-  for (int r = lane(); r < rows; r += 32) {
-    copy_checked(static_cast<char*>(to) + static_cast<uint32_t>(r) * to_pitch,
-                 static_cast<const char*>(from) + static_cast<uint32_t>(r) * from_pitch, bytes);
+inline void copy_small(void* to, const void* from, uint32_t bytes) {
+  for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
+    copy_checked(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, 16);
   }
 }
 inline void copy_float(float* to, const float* from, bool live) { *to = live ? *from : 0.0f; }
 inline void copies_arrive(uint64_t* barrier) { barrier_arrive(barrier); }
-inline void fence_before_refill() {}
-
-inline void store_streaming(void* to, uint4 x) { std::memcpy(to, &x, 16); }
-inline void store_streaming(void* to, float4 x) { std::memcpy(to, &x, 16); }
+inline void fence_before_bulk() {}
+inline void store_block(void* to, const void* from, uint32_t bytes) {
+  if (lane() == 0) copy_checked(to, from, bytes);
+}
+inline void wait_for_stores_to_read() {}
 inline void allow_next_launch() {}
 inline void wait_for_previous_launch() {}
 

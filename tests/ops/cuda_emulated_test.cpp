@@ -149,7 +149,7 @@ TEST_P(EmulatedStep, FoldAppliesAnyNumberOfRecordsInAllLayers) {
                 1,
                 1,
                 ring};
-  auto plan = plan_fold({o.heads, o.state, ring, most, 4, 2}, kFewBlocks, {.groups = 2});
+  auto plan = plan_fold({o.heads, o.state, ring, most, 4, 2}, kFewBlocks);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   run_fold(*plan, args);
   Worst worst;

@@ -43,6 +43,8 @@ class Difference {
     size_ += want * want;
     bad_ = bad_ || !std::isfinite(got);
   }
+  // The error relative to at least `scale`.
+  void at_least(double scale) { size_ = std::max(size_, scale * scale); }
   double relative() const {
     if (bad_) return 1e30;
     return size_ > 0 ? std::sqrt(error_ / size_) : (error_ > 0 ? 1e30 : 0.0);
@@ -210,11 +212,16 @@ inline Worst compare_step(Image before, const Image& after, bool packed) {
               state_bytes);
       }
       Difference out, correction;
+      double d_size = 0;
       const std::size_t record = before.value_record(row, head, t);
       for (std::size_t v = 0; v < kValueDim; ++v) {
         out.add(after.out_value(e, head, static_cast<int>(v)), o[v]);
+        d_size += d[v] * d[v];
         if (!packed) correction.add(after.load(after.corrections, record * kValueDim + v), d[v]);
       }
+      // Where the records add little, o is (k.q) d, and a k.q near zero has no relative accuracy in
+      // fp32: what counts then is the error against a k.q of the usual size, 128^-1/2.
+      out.at_least(std::sqrt(d_size) / 128);
       worst.output = std::max(worst.output, out.relative());
       if (packed) continue;
       worst.correction = std::max(worst.correction, correction.relative());

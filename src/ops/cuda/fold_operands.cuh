@@ -37,7 +37,7 @@ struct CorrectionFragments {
 
 template <class Layout>
 __device__ __forceinline__ CorrectionFragments<Layout> load_corrections(
-    const typename Layout::Stage& stage, const float* weights, int records, int first_row) {
+    const typename Layout::Stage& stage, const float* weights, int records, int first_value) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   CorrectionFragments<Layout> f;
 #pragma unroll
@@ -45,10 +45,10 @@ __device__ __forceinline__ CorrectionFragments<Layout> load_corrections(
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int j = 16 * step + 2 * t + (i >> 1) * 8;
-      const bf16* const d = stage.corrections + j * Layout::kRows + first_row + g + (i & 1) * 8;
+      const bf16* const d = stage.corrections + j * kValueDim + first_value + g + (i & 1) * 8;
       const bf16 zero{0};
       const bf16 d0 = j < records ? d[0] : zero;
-      const bf16 d1 = j + 1 < records ? d[Layout::kRows] : zero;
+      const bf16 d1 = j + 1 < records ? d[kValueDim] : zero;
       if constexpr (Layout::kKda) {
         f.high[step][i] = pair_of(d0, d1);
       } else {
@@ -159,15 +159,15 @@ __device__ __forceinline__ void add_outer(float4& s, float d, const float4& k) {
   s.w = fmaf(d, k.w, s.w);
 }
 
-// fp32 states. Folds into four rows (the first of them `row` of the stage), columns 4 lane ..
+// fp32 states. Folds into four value rows (the first of them `value`), columns 4 lane ..
 // 4 lane + 3, already multiplied by the block's decay. Records ascending.
 template <class Layout>
 __device__ __forceinline__ void fold_rows(const typename Layout::Stage& stage, const float* weights,
-                                          int records, int row, float4 (&s)[4]) {
+                                          int records, int value, float4 (&s)[4]) {
   const int column = ptx::lane() * 4;
 #pragma unroll 4
   for (int j = 0; j < records; ++j) {
-    float4 d = *reinterpret_cast<const float4*>(stage.corrections + j * Layout::kRows + row);
+    float4 d = *reinterpret_cast<const float4*>(stage.corrections + j * kValueDim + value);
     float4 k;
     if constexpr (Layout::kKda) {
       k = *reinterpret_cast<const float4*>(stage.gates + j * kKeyDim + column);

@@ -66,8 +66,8 @@ __device__ __forceinline__ void add_history(const typename Layout::State* correc
 #pragma unroll
   for (int j = 0; j < Layout::kRecords; j += 2) {
     const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * j);
-    const float d0 = j < records ? widen(corrections[j * Layout::kRows]) : 0.0f;
-    const float d1 = j + 1 < records ? widen(corrections[(j + 1) * Layout::kRows]) : 0.0f;
+    const float d0 = j < records ? widen(corrections[j * kValueDim]) : 0.0f;
+    const float d1 = j + 1 < records ? widen(corrections[(j + 1) * kValueDim]) : 0.0f;
     y = fmaf(c.x, d0, y);
     x = fmaf(c.y, d0, x);
     y = fmaf(c.z, d1, y);

@@ -1,5 +1,9 @@
-// The producer warp: walks this block's units, waits for a free stage, describes the unit in it and
-// starts the copies of its state, live records and inputs.
+// The producer warp: describes this block's units, waits for a free stage for each and starts the
+// copies of its state, live records and inputs.
+//
+// What it costs matters as much as what it moves: a bulk copy takes one lane on the order of a hundred
+// cycles to issue, so there are at most four of them a unit and everything small is copied in plain
+// pieces; addresses are worked out for eight units at once, one a lane.
 #pragma once
 
 #include "ops/cuda/numbers.cuh"
@@ -8,11 +12,13 @@
 
 namespace replayssm::cuda {
 
-// A block's stages and the barriers that pass them between producer and consumers.
+// A block's stages, the table of its units, and the barriers that pass them between producer and
+// consumers.
 template <class Layout>
 struct Pipeline {
   typename Layout::Stage* stages;
   typename Layout::Scratch* scratch;
+  Unit* units;
   uint64_t* full;
   uint64_t* empty;
   int stage_count;
@@ -24,6 +30,8 @@ struct Pipeline {
     shared += sizeof(typename Layout::Stage) * static_cast<unsigned>(stage_count);
     scratch = reinterpret_cast<typename Layout::Scratch*>(shared);
     shared += sizeof(typename Layout::Scratch) * static_cast<unsigned>(groups);
+    units = reinterpret_cast<Unit*>(shared);
+    shared += sizeof(Unit) * kUnitTable;
     full = reinterpret_cast<uint64_t*>(shared);
     empty = full + stage_count;
   }
@@ -41,81 +49,65 @@ struct Pipeline {
   }
 };
 
-// The five numbers that decide what a unit reads and writes.
-struct Entry {
-  int row, depth, checkpoint, source, destination;
-};
-
-__device__ __forceinline__ Entry broadcast(const Entry& entry, int lane) {
-  return {ptx::shuffle(entry.row, lane), ptx::shuffle(entry.depth, lane),
-          ptx::shuffle(entry.checkpoint, lane), ptx::shuffle(entry.source, lane),
-          ptx::shuffle(entry.destination, lane)};
-}
-
-// Where one value head's ring lies.
-template <class State>
-struct HeadRing {
-  const bf16* keys;
-  const float* key_scales;
-  const State* corrections;
-  const float* gates;
-};
-
+// Points a unit at its row's rings. Offsets of keys are per key head, of the others per value head.
 template <class Layout>
-__device__ __forceinline__ HeadRing<typename Layout::State> head_ring(const RingMemory& ring, int row,
-                                                                      int key_heads, int value_heads,
-                                                                      int value_head, int ring_rows) {
+__device__ __forceinline__ void describe_rings(Unit& u, const RingMemory& ring, int row,
+                                               int key_heads, int value_heads, int ring_rows) {
   using State = typename Layout::State;
-  const int key_head = value_head / (value_heads / key_heads);
+  const int key_head = u.value_head / (value_heads / key_heads);
   const int64_t key_ring = (static_cast<int64_t>(row) * key_heads + key_head) * ring_rows;
-  const int64_t value_ring = (static_cast<int64_t>(row) * value_heads + value_head) * ring_rows;
-  return {ring.keys + key_ring * kKeyDim, ring.key_scales + key_ring,
-          static_cast<const State*>(ring.corrections) + value_ring * kValueDim,
-          ring.gates + value_ring * Layout::kGateWidth};
+  const int64_t value_ring = (static_cast<int64_t>(row) * value_heads + u.value_head) * ring_rows;
+  u.keys = ring.keys + key_ring * kKeyDim;
+  u.key_scales = ring.key_scales + key_ring;
+  u.corrections = static_cast<const State*>(ring.corrections) + value_ring * kValueDim;
+  u.gates = ring.gates + value_ring * Layout::kGateWidth;
 }
 
-// Bytes of bulk copies that copy_records() will start.
+// Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
+// first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of the
+// stage's other records become zero, their other numbers are whatever was there. All lanes.
 template <class Layout>
-__device__ __forceinline__ uint32_t record_bytes(int records) {
-  const uint32_t one = kKeyDim * sizeof(bf16) + Layout::kRows * sizeof(typename Layout::State) +
-                       (Layout::kKda ? kKeyDim * sizeof(float) : 0);
-  return static_cast<uint32_t>(records) * one;
-}
-
-// Copies the records of ring rows first_row, first_row + 1, .. (modulo ring_rows) to stage records
-// 0 .. records - 1, for the value rows from first_value on. Gates and key scales of the stage's
-// other records become zero; their other numbers are whatever was there.
-template <class Layout>
-__device__ __forceinline__ void copy_records(typename Layout::Stage& stage,
-                                             const HeadRing<typename Layout::State>& ring,
-                                             int first_row, int records, int ring_rows,
-                                             int first_value, uint64_t* full) {
+__device__ __forceinline__ void copy_state_and_records(const Unit& u, typename Layout::Stage& stage,
+                                                       int ring_rows, uint64_t* full) {
   using State = typename Layout::State;
-  for (int done = 0; done < records;) {
-    const int row = (first_row + done) & (ring_rows - 1);
-    const int rows = min(records - done, ring_rows - row);  // up to the ring's end
-    const uint32_t count = static_cast<uint32_t>(rows);
-    ptx::copy_block(stage.keys + done * kKeyDim, ring.keys + row * kKeyDim,
-                    count * kKeyDim * sizeof(bf16), full, 1);
-    if constexpr (Layout::kRows == kValueDim) {
-      ptx::copy_block(stage.corrections + done * kValueDim, ring.corrections + row * kValueDim,
-                      count * kValueDim * sizeof(State), full, 2);
-    } else {
-      ptx::copy_rows(stage.corrections + done * Layout::kRows, Layout::kRows * sizeof(State),
-                     ring.corrections + row * kValueDim + first_value, kValueDim * sizeof(State),
-                     Layout::kRows * sizeof(State), rows, full);
+  const int first_row = u.first_row, records = u.records;
+  if (ptx::copies_blocks()) {
+    if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
+    if constexpr (Layout::kRecords > 0) {
+      for (int done = 0; done < records;) {
+        const int row = (first_row + done) & (ring_rows - 1);
+        const int rows = min(records - done, ring_rows - row);  // up to the ring's end
+        const uint32_t count = static_cast<uint32_t>(rows);
+        ptx::copy_block(stage.keys + done * kKeyDim, u.keys + row * kKeyDim,
+                        count * static_cast<uint32_t>(kKeyDim * sizeof(bf16)), full);
+        ptx::copy_block(stage.corrections + done * kValueDim,
+                        static_cast<const State*>(u.corrections) + row * kValueDim,
+                        count * static_cast<uint32_t>(kValueDim * sizeof(State)), full);
+        if constexpr (Layout::kKda) {
+          ptx::copy_block(stage.gates + done * kKeyDim, u.gates + row * kKeyDim,
+                          count * static_cast<uint32_t>(kKeyDim * sizeof(float)), full);
+        }
+        done += rows;
+      }
     }
-    if constexpr (Layout::kKda) {
-      ptx::copy_block(stage.gates + done * kKeyDim, ring.gates + row * kKeyDim,
-                      count * kKeyDim * sizeof(float), full, 3);
+  }
+  if constexpr (Layout::kRecords > 0) {
+    for (int j = ptx::lane(); j < Layout::kRecords; j += 32) {
+      const int row = (first_row + j) & (ring_rows - 1);
+      ptx::copy_float(stage.key_scales + j, u.key_scales + row, j < records);
+      if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, u.gates + row, j < records);
     }
-    done += rows;
   }
-  for (int j = ptx::lane(); j < Layout::kRecords; j += 32) {
-    const int row = (first_row + j) & (ring_rows - 1);
-    ptx::copy_float(stage.key_scales + j, ring.key_scales + row, j < records);
-    if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, ring.gates + row, j < records);
-  }
+}
+
+// Bytes of its bulk copies.
+template <class Layout>
+__device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
+  constexpr uint32_t kRecordBytes = kKeyDim * sizeof(bf16) +
+                                    kValueDim * sizeof(typename Layout::State) +
+                                    (Layout::kKda ? kKeyDim * sizeof(float) : 0);
+  constexpr uint32_t kStateBytes = Layout::kRows * kKeyDim * sizeof(typename Layout::State);
+  return (u.has_state ? kStateBytes : 0u) + static_cast<uint32_t>(u.records) * kRecordBytes;
 }
 
 // Units of packed_step and window_step.
@@ -124,163 +116,150 @@ struct StepUnits {
   const StepArgs& args;
 
   __device__ int count() const { return args.batch.entries * args.value_heads * Layout::kParts; }
+  __device__ int ring_rows() const { return args.ring_rows; }
 
-  __device__ Entry load(int unit) const {
-    const int row = args.batch.row[unit / (args.value_heads * Layout::kParts)];
-    if (row < 0) return {-1, 0, 0, -1, -1};
-    return {row, args.batch.committed[row], args.batch.checkpoint[row], args.batch.base[row],
-            args.batch.home[row]};
+  // One lane.
+  __device__ void describe(int unit, Unit& u) const {
+    using State = typename Layout::State;
+    constexpr bool kPacked = Layout::kRecords == 0;
+    const int heads = args.value_heads, group = heads / args.key_heads;
+    const int first_value = unit % Layout::kParts * Layout::kRows;
+    const int value_head = unit / Layout::kParts % heads;
+    const int token = unit / Layout::kParts / heads;
+    const int key_head = value_head / group;
+    const int64_t value_token = static_cast<int64_t>(token) * heads + value_head;
+    const int row = args.batch.row[token];
+    const int base = row < 0 ? -1 : args.batch.base[row];
+    u.kind = UnitKind::null_row;
+    u.records = 0;
+    u.fold = 0;
+    u.has_state = 0;
+    u.value_head = value_head;
+    u.first_value = first_value;
+    u.out = static_cast<char*>(args.out) +
+            (value_token * kValueDim + first_value) * (args.out_f32 ? 4 : 2);
+    if (base < 0) return;
+    const int depth = args.batch.committed[row], home = args.batch.home[row];
+    const int checkpoint = kPacked ? depth : args.batch.checkpoint[row];
+    u.kind = UnitKind::live;
+    u.records = depth - checkpoint;
+    u.fold = !kPacked && u.records >= args.fold_block;
+    u.has_state = checkpoint > 0;
+    u.owns_key_row = first_value == 0 && value_head % group == 0;
+    u.owns_gate_row = first_value == 0;
+    State* const head_state = static_cast<State*>(args.state.data) +
+                              (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
+    u.state = head_state + base * args.state.slot_stride;
+    u.state_out = head_state + home * args.state.slot_stride;
+    if constexpr (!kPacked) {
+      describe_rings<Layout>(u, args.ring, row, args.key_heads, heads, args.ring_rows);
+      u.first_row = checkpoint & (args.ring_rows - 1);
+      const int append = depth & (args.ring_rows - 1);
+      u.key_out = args.ring.keys + (u.keys - args.ring.keys) + append * kKeyDim;
+      u.key_scale_out = args.ring.key_scales + (u.key_scales - args.ring.key_scales) + append;
+      State* const corrections = static_cast<State*>(args.ring.corrections);
+      u.correction_out = corrections + (static_cast<const State*>(u.corrections) - corrections) +
+                         append * kValueDim + first_value;
+      u.gate_out = args.ring.gates + (u.gates - args.ring.gates) + append * Layout::kGateWidth;
+    }
+    const bf16* const x = args.qkv + token * args.token_stride;
+    const int keys_at = args.key_heads * kKeyDim;
+    u.q = x + key_head * kKeyDim;
+    u.k = u.q + keys_at;
+    u.v = x + 2 * keys_at + value_head * kValueDim + first_value;
+    u.gate = args.gate + value_token * Layout::kGateWidth;
+    u.beta = args.beta + value_token;
   }
 
-  // All lanes of the producer warp.
-  __device__ void fill(int unit, const Entry& entry, typename Layout::Stage& stage,
-                       uint64_t* full) const {
-    using State = typename Layout::State;
-    const int first_value = unit % Layout::kParts * Layout::kRows;
-    const int value_head = unit / Layout::kParts % args.value_heads;
-    const int token = unit / Layout::kParts / args.value_heads;
-    const int group = args.value_heads / args.key_heads;
-    const int key_head = value_head / group;
-    const int64_t value_token = static_cast<int64_t>(token) * args.value_heads + value_head;
-    const bool live = entry.source >= 0;
-    constexpr bool kPacked = Layout::kRecords == 0;
-    const int records = kPacked ? 0 : entry.depth - entry.checkpoint;
-    const bool fold = !kPacked && records >= args.fold_block;
-    const bool has_state = live && (kPacked ? entry.depth : entry.checkpoint) > 0;
-    const int64_t in_slot = (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
-    State* const states = static_cast<State*>(args.state.data);
-
-    if (ptx::lane() == 0) {
-      Unit& u = stage.unit;
-      u.kind = live ? UnitKind::live : UnitKind::null_row;
-      u.records = records;
-      u.fold = fold;
-      u.has_state = has_state;
-      u.value_head = value_head;
-      u.owns_key_row = first_value == 0 && value_head % group == 0;
-      u.owns_gate_row = first_value == 0;
-      u.out = static_cast<char*>(args.out) +
-              (value_token * kValueDim + first_value) * (args.out_f32 ? 4 : 2);
-      if (live) {
-        u.state_out = states + entry.destination * args.state.slot_stride + in_slot;
-        if constexpr (!kPacked) {
-          const int append = entry.depth & (args.ring_rows - 1);
-          const int64_t key_row =
-              (static_cast<int64_t>(entry.row) * args.key_heads + key_head) * args.ring_rows + append;
-          const int64_t value_row =
-              (static_cast<int64_t>(entry.row) * args.value_heads + value_head) * args.ring_rows +
-              append;
-          u.correction_out =
-              static_cast<State*>(args.ring.corrections) + value_row * kValueDim + first_value;
-          u.key_out = args.ring.keys + key_row * kKeyDim;
-          u.key_scale_out = args.ring.key_scales + key_row;
-          u.gate_out = args.ring.gates + value_row * Layout::kGateWidth;
-        }
-      }
+  // All lanes: the token's inputs.
+  __device__ void copy_inputs(const Unit& u, typename Layout::Stage& stage) const {
+    ptx::copy_small(stage.q, u.q, sizeof(stage.q));
+    ptx::copy_small(stage.k, u.k, sizeof(stage.k));
+    ptx::copy_small(stage.v, u.v, sizeof(stage.v));
+    if constexpr (Layout::kKda) {
+      ptx::copy_small(stage.gate, u.gate, sizeof(stage.gate));
+    } else {
+      if (ptx::lane() == 0) ptx::copy_float(stage.gate, u.gate, true);
     }
-    uint32_t bytes = 0;
-    if (live) {
-      bytes = (has_state ? sizeof(stage.state) : 0) + sizeof(stage.q) + sizeof(stage.k) +
-              sizeof(stage.v) + (Layout::kKda ? sizeof(stage.gate) : 0) +
-              (kPacked ? 0 : record_bytes<Layout>(records));
-    }
-    if (ptx::lane() == 0) ptx::barrier_arrive_expect(full, bytes);
-    ptx::sync_warp();
-    if (live) {
-      if (has_state) {
-        ptx::copy_block(stage.state, states + entry.source * args.state.slot_stride + in_slot,
-                        sizeof(stage.state), full, 0);
-      }
-      if constexpr (!kPacked) {
-        copy_records<Layout>(stage,
-                             head_ring<Layout>(args.ring, entry.row, args.key_heads,
-                                               args.value_heads, value_head, args.ring_rows),
-                             entry.checkpoint & (args.ring_rows - 1), records, args.ring_rows,
-                             first_value, full);
-      }
-      const bf16* const x = args.qkv + token * args.token_stride;
-      const int keys_at = args.key_heads * kKeyDim;
-      ptx::copy_block(stage.q, x + key_head * kKeyDim, sizeof(stage.q), full, 4);
-      ptx::copy_block(stage.k, x + keys_at + key_head * kKeyDim, sizeof(stage.k), full, 5);
-      ptx::copy_block(stage.v, x + 2 * keys_at + value_head * kValueDim + first_value,
-                      sizeof(stage.v), full, 6);
-      if constexpr (Layout::kKda) {
-        ptx::copy_block(stage.gate, args.gate + value_token * kKeyDim, sizeof(stage.gate), full, 7);
-      } else {
-        if (ptx::lane() == 0) ptx::copy_float(stage.gate, args.gate + value_token, true);
-      }
-      if (ptx::lane() == 0) ptx::copy_float(&stage.beta, args.beta + value_token, true);
-    }
-    ptx::copies_arrive(full);
+    if (ptx::lane() == 0) ptx::copy_float(&stage.beta, u.beta, true);
   }
 };
 
-// Deals unit i, i + blocks, .. to block i. Each lane looks up one of the next 32 units' rows, so
-// that the two dependent loads of a lookup are waited for once in 32 units. After the last unit
-// every group gets an end mark.
+// Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark.
 template <class Layout, class Units>
 __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
   ptx::wait_for_previous_launch();
-  const int count = units.count();
+  const int count = units.count(), stride = ptx::blocks();
+  const int mine = (count - ptx::block() + stride - 1) / stride;
+  const int total = mine + pipeline.groups;
   int stage = 0, parity = 1;
-  auto next_free = [&]() {
-    ptx::barrier_wait(pipeline.empty + stage, parity);
-  };
-  auto advance = [&]() {
-    if (++stage == pipeline.stage_count) {
-      stage = 0;
-      parity ^= 1;
+  for (int first = 0; first < total; first += kUnitBatch) {
+    Unit* const batch = pipeline.units + first % kUnitTable;
+    const int own = first + ptx::lane();
+    if (ptx::lane() < kUnitBatch && own < total) {
+      if (own < mine) {
+        units.describe(ptx::block() + own * stride, batch[ptx::lane()]);
+      } else {
+        batch[ptx::lane()].kind = UnitKind::end;
+      }
     }
-  };
-  for (int first = ptx::block(); first < count; first += 32 * ptx::blocks()) {
-    const int mine = first + ptx::lane() * ptx::blocks();
-    Entry looked_up{};
-    if (mine < count) looked_up = units.load(mine);
-    for (int i = 0; i < 32; ++i) {
-      const int unit = first + i * ptx::blocks();
-      if (unit >= count) break;
-      const Entry entry = broadcast(looked_up, i);
-      next_free();
-      units.fill(unit, entry, pipeline.stages[stage], pipeline.full + stage);
-      advance();
+    ptx::sync_warp();
+    const int units_here = min(kUnitBatch, total - first);
+    for (int i = 0; i < units_here; ++i) {
+      const Unit& u = batch[i];
+      const bool live = u.kind == UnitKind::live;
+      uint64_t* const full = pipeline.full + stage;
+      ptx::barrier_wait(pipeline.empty + stage, parity);
+      if (ptx::lane() == 0) {
+        ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
+      }
+      ptx::sync_warp();
+      if (live) {
+        copy_state_and_records<Layout>(u, pipeline.stages[stage], units.ring_rows(), full);
+        units.copy_inputs(u, pipeline.stages[stage]);
+      }
+      ptx::copies_arrive(full);
+      if (++stage == pipeline.stage_count) {
+        stage = 0;
+        parity ^= 1;
+      }
     }
-  }
-  for (int i = 0; i < pipeline.groups; ++i) {
-    next_free();
-    if (ptx::lane() == 0) {
-      pipeline.stages[stage].unit.kind = UnitKind::end;
-      ptx::barrier_arrive_expect(pipeline.full + stage, 0);
-    }
-    ptx::copies_arrive(pipeline.full + stage);
-    advance();
   }
 }
 
 // A consumer group's loop over its units: stage group, group + groups, .. until the end mark.
-// consume(stage, empty, turn) is called by all threads of the group, must not touch the stage after it
-// has called release(), and says whether the group exchanged anything: `turn` alternates between the
-// two exchange buffers, and a unit without exchange has no barrier to keep the warps together.
+// consume(unit, stage, empty, turn) is called by all threads of the group, must touch neither unit nor
+// stage after it has released the stage, and says whether the group exchanged anything: `turn`
+// alternates between the two exchange buffers, and a unit without exchange has no barrier to keep the
+// warps together.
 template <class Layout, class Consume>
 __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consume&& consume) {
   int stage = group, parity = 0, turn = 0;
-  while (true) {
+  for (int i = group;; i += pipeline.groups) {
     while (stage >= pipeline.stage_count) {
       stage -= pipeline.stage_count;
       parity ^= 1;
     }
     ptx::barrier_wait(pipeline.full + stage, parity);
-    if (pipeline.stages[stage].unit.kind == UnitKind::end) return;
-    if (consume(pipeline.stages[stage], pipeline.empty + stage, turn)) turn ^= 1;
+    const Unit& unit = pipeline.units[i % kUnitTable];
+    if (unit.kind == UnitKind::end) return;
+    if (consume(unit, pipeline.stages[stage], pipeline.empty + stage, turn)) turn ^= 1;
     stage += pipeline.groups;
   }
 }
 
 // One lane of each warp hands the stage back once the warp is done with it.
-template <class Layout>
-__device__ __forceinline__ void release(uint64_t* empty, bool overwritten) {
-  if (overwritten) ptx::fence_before_refill();
+__device__ __forceinline__ void release(uint64_t* empty) {
   ptx::sync_warp();
   if (ptx::lane() == 0) ptx::barrier_arrive(empty);
+}
+// The same after store_rows().
+__device__ __forceinline__ void release_written(uint64_t* empty) {
+  ptx::sync_warp();
+  if (ptx::lane() == 0) {
+    ptx::wait_for_stores_to_read();
+    ptx::barrier_arrive(empty);
+  }
 }
 
 }  // namespace replayssm::cuda

@@ -50,8 +50,7 @@ __device__ __forceinline__ void sync_group(int id) {
 // are row g, columns 2t, 2t+1; c[2], c[3] row g+8.
 __device__ __forceinline__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                     uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -139,35 +138,24 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32_t b
 #endif
 }
 
-// `bytes` contiguous bytes; `issuer` is the lane that issues the bulk copy.
+// `bytes` contiguous bytes, called by one lane for a bulk copy and by all lanes where there are none:
+// see copies_blocks().
 __device__ __forceinline__ void copy_block(void* to, const void* from, uint32_t bytes,
-                                           uint64_t* barrier, int issuer) {
+                                           uint64_t* barrier) {
   if constexpr (kBulkCopies) {
-    if (lane() == issuer) copy_bulk(to, from, bytes, barrier);
+    copy_bulk(to, from, bytes, barrier);
   } else {
     for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
       copy_piece(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
     }
   }
 }
-// `rows` pieces of `bytes` each, pitches in bytes.
-__device__ __forceinline__ void copy_rows(void* to, uint32_t to_pitch, const void* from,
-                                          uint32_t from_pitch, uint32_t bytes, int rows,
-                                          uint64_t* barrier) {
-  if constexpr (kBulkCopies) {
-    for (int r = lane(); r < rows; r += 32) {
-      copy_bulk(static_cast<char*>(to) + r * to_pitch,
-                static_cast<const char*>(from) + static_cast<uint64_t>(r) * from_pitch, bytes,
-                barrier);
-    }
-  } else {
-    const uint32_t pieces = bytes / 16;
-    for (uint32_t i = static_cast<uint32_t>(lane()); i < pieces * static_cast<uint32_t>(rows);
-         i += 32) {
-      const uint32_t r = i / pieces, piece = i % pieces * 16;
-      copy_piece(static_cast<char*>(to) + r * to_pitch + piece,
-                 static_cast<const char*>(from) + static_cast<uint64_t>(r) * from_pitch + piece);
-    }
+// The lanes that have to call copy_block().
+__device__ __forceinline__ bool copies_blocks() { return !kBulkCopies || lane() == 0; }
+// `bytes` contiguous bytes in plain 16-byte pieces: cheaper than a bulk copy below about 512 bytes.
+__device__ __forceinline__ void copy_small(void* to, const void* from, uint32_t bytes) {
+  for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
+    copy_piece(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
   }
 }
 // One float per calling lane; zero where not `live`, and then `from` is not read.
@@ -181,25 +169,38 @@ __device__ __forceinline__ void copies_arrive(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
-// Before handing back shared memory that ordinary stores have written and bulk copies will refill.
-__device__ __forceinline__ void fence_before_refill() {
+// Orders this thread's ordinary stores to shared memory before bulk copies that read or refill it.
+__device__ __forceinline__ void fence_before_bulk() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// --- global memory -------------------------------------------------------------------------------
+// --- copies from shared to global memory ---------------------------------------------------------
 
-// Written once and not read again in this step: evicted first from the L2 cache.
-__device__ __forceinline__ void store_streaming(void* to, uint4 x) {
-  asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z),
-               "r"(x.w)
-               : "memory");
+// `bytes` contiguous bytes that this warp has written to shared memory; all lanes, after
+// fence_before_bulk() and sync_warp(). One bulk copy writes whole lines, which lanes' own stores of
+// parts of rows do not.
+__device__ __forceinline__ void store_block(void* to, const void* from, uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (lane() == 0) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }
+#else
+  for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
+    *reinterpret_cast<uint4*>(static_cast<char*>(to) + i) =
+        *reinterpret_cast<const uint4*>(static_cast<const char*>(from) + i);
+  }
+#endif
 }
-__device__ __forceinline__ void store_streaming(void* to, float4 x) {
-  asm volatile("st.global.cs.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
-               "f"(x.w)
-               : "memory");
+// The lane that issued store_block(): returns when shared memory has been read.
+__device__ __forceinline__ void wait_for_stores_to_read() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
 }
 
 // --- overlap of dependent launches ---------------------------------------------------------------

@@ -15,23 +15,42 @@ inline constexpr int kGroupThreads = 32 * kWarpsPerGroup;
 
 enum class UnitKind : int { end, null_row, live };
 
-// A unit of work: kUnitRows value rows of one head of one batch entry, as the producer found it.
-// Pointers are to global memory, at this unit's first value row where the memory has one.
+// A unit of work: kUnitRows value rows of one head of one batch entry. Pointers are to global memory,
+// at this unit's first value row where the memory has one.
 struct Unit {
   UnitKind kind;
-  int records;        // live records in the stage
+  int records;        // live records
   int fold;           // nonzero: fold them, then evaluate against the folded state
-  int has_state;      // zero: the state is zero and was not read
+  int has_state;      // zero: the state is zero and is not read
   int value_head;
+  int first_value;    // value row that the unit begins with
   int owns_key_row;   // nonzero: this unit appends the key's record
   int owns_gate_row;  // nonzero: this unit appends the head's gate
+  // What is written.
   void* state_out;
   void* out;
   void* correction_out;
   bf16* key_out;
   float* key_scale_out;
   float* gate_out;
+  // What the producer copies. The rings are those of the head, records begin at first_row.
+  const void* state;
+  const bf16* keys;
+  const float* key_scales;
+  const void* corrections;
+  const float* gates;
+  const bf16* q;
+  const bf16* k;
+  const bf16* v;
+  const float* gate;
+  const float* beta;
+  int first_row;
 };
+
+// Units are described this many at a time, one a lane, in a table of two such batches. A unit is
+// overwritten two batches later, when its stage has long been reused: stages <= kUnitBatch.
+inline constexpr int kUnitBatch = 8;
+inline constexpr int kUnitTable = 2 * kUnitBatch;
 
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
 struct StageLayout {
@@ -49,7 +68,7 @@ struct StageLayout {
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];
     alignas(128) bf16 keys[kSlots * kKeyDim];
-    alignas(128) State corrections[kSlots * kRows];
+    alignas(128) State corrections[kSlots * kValueDim];  // whole rows, whatever the unit's part
     // KDA folds overwrite the gates in place with the decayed keys.
     alignas(128) float gates[kSlots * kGateWidth];
     float key_scales[kSlots];
@@ -58,7 +77,6 @@ struct StageLayout {
     alignas(16) bf16 v[kRows];
     alignas(16) float gate[kGateWidth];
     float beta;
-    alignas(16) Unit unit;
   };
 
   // Of one consumer group. What the group's warps exchange is kept twice and used in turn, so one
@@ -75,10 +93,10 @@ struct StageLayout {
     alignas(16) float coefficients[kWarpsPerGroup][2 * kSlots];
   };
 
-  // Shared memory of a block. Stages first, then scratch, then barriers.
+  // Shared memory of a block. Stages first, then scratch, the unit table and barriers.
   static constexpr std::size_t bytes(int stages, int groups) {
     return sizeof(Stage) * static_cast<std::size_t>(stages) +
-           sizeof(Scratch) * static_cast<std::size_t>(groups) +
+           sizeof(Scratch) * static_cast<std::size_t>(groups) + sizeof(Unit) * kUnitTable +
            2 * sizeof(std::uint64_t) * static_cast<std::size_t>(stages);
   }
 };

@@ -1,5 +1,5 @@
-// S k and S q for one warp's value rows, S being the stage's state: as read, or folded on the way
-// and written out. Each lane ends up with the two sums of value row lane % kRowsPerWarp.
+// S k and S q for one warp's value rows, S being the stage's state: as read, or folded on the way,
+// in place, and written out. Each lane ends up with the two sums of value row lane % kRowsPerWarp.
 #pragma once
 
 #include "ops/cuda/fold_operands.cuh"
@@ -19,8 +19,21 @@ struct FoldOperands {
   const float* channel_decay;  // KDA: [K]
   int records;
   bool has_state;
+  int first_value;              // of the unit
   typename Layout::State* out;  // the unit's first value row
 };
+
+// Starts writing this warp's rows of the stage's state to the unit's place in global memory. Whoever
+// releases the stage waits for it.
+template <class Layout>
+__device__ __forceinline__ void store_rows(const typename Layout::Stage& stage, int warp,
+                                           typename Layout::State* out) {
+  constexpr int kElements = Layout::kRowsPerWarp * kKeyDim;
+  ptx::fence_before_bulk();
+  ptx::sync_warp();
+  ptx::store_block(out + warp * kElements, stage.state + warp * kElements,
+                   kElements * sizeof(typename Layout::State));
+}
 
 // KDA, bf16 states: the decayed inputs as B operand. Columns 0 .. 3: k high, q high, k low, q low;
 // 4 .. 7 the same in the chunk order of odd rows.
@@ -41,7 +54,7 @@ __device__ __forceinline__ InputFragments load_decayed(const typename Layout::Ex
 // 0 and 2 in one accumulator, 1 and 3 in the other, and the two at the end: the same bits in either
 // order.
 template <class Layout, bool kFold, bool kEvaluate>
-__device__ __forceinline__ RowProducts product_mma(const typename Layout::Stage& stage,
+__device__ __forceinline__ RowProducts product_mma(typename Layout::Stage& stage,
                                                    const InputFragments& x, int warp,
                                                    const FoldOperands<Layout>* fold) {
   constexpr int kTiles = Layout::kRowsPerWarp / 16;
@@ -52,7 +65,8 @@ __device__ __forceinline__ RowProducts product_mma(const typename Layout::Stage&
   if constexpr (kFold) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      d[m] = load_corrections<Layout>(stage, fold->weights, fold->records, first_row + 16 * m);
+      d[m] = load_corrections<Layout>(stage, fold->weights, fold->records,
+                                      fold->first_value + first_row + 16 * m);
     }
   }
 #pragma unroll
@@ -76,9 +90,9 @@ __device__ __forceinline__ RowProducts product_mma(const typename Layout::Stage&
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         bf16* const to =
-            fold->out + (first_row + 16 * m + g) * kKeyDim + chunk * kChunkColumns + t * 8;
-        ptx::store_streaming(to, upper[m]);
-        ptx::store_streaming(to + 8 * kKeyDim, lower[m]);
+            stage.state + (first_row + 16 * m + g) * kKeyDim + chunk * kChunkColumns + t * 8;
+        *reinterpret_cast<uint4*>(to) = upper[m];
+        *reinterpret_cast<uint4*>(to + 8 * kKeyDim) = lower[m];
       }
     }
     if constexpr (kEvaluate) {
@@ -90,6 +104,7 @@ __device__ __forceinline__ RowProducts product_mma(const typename Layout::Stage&
       }
     }
   }
+  if constexpr (kFold) store_rows<Layout>(stage, warp, fold->out);
   RowProducts p;
   if constexpr (kEvaluate) {
     const int row = lane % Layout::kRowsPerWarp;
@@ -120,7 +135,7 @@ __device__ __forceinline__ float dot4(const float4& a, const float4& b) {
 
 // fp32 states: k and q are the lane's columns 4 lane .. 4 lane + 3 of the inputs.
 template <class Layout, bool kFold, bool kEvaluate>
-__device__ __forceinline__ RowProducts product_fma(const typename Layout::Stage& stage,
+__device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage,
                                                    const float4& k, const float4& q, int warp,
                                                    const FoldOperands<Layout>* fold) {
   constexpr int kRows = Layout::kRowsPerWarp;
@@ -143,10 +158,10 @@ __device__ __forceinline__ RowProducts product_fma(const typename Layout::Stage&
                            : float4{h, h, h, h};
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[i] = scaled(s[i], a);
-      fold_rows<Layout>(stage, fold->weights, fold->records, first_row + r, s);
+      fold_rows<Layout>(stage, fold->weights, fold->records, fold->first_value + first_row + r, s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        ptx::store_streaming(fold->out + (first_row + r + i) * kKeyDim + column, s[i]);
+        *reinterpret_cast<float4*>(stage.state + (first_row + r + i) * kKeyDim + column) = s[i];
       }
     }
 #pragma unroll
@@ -155,6 +170,7 @@ __device__ __forceinline__ RowProducts product_fma(const typename Layout::Stage&
       sums[kRows + r + i] = kEvaluate ? dot4(s[i], q) : 0.0f;
     }
   }
+  if constexpr (kFold) store_rows<Layout>(stage, warp, fold->out);
   RowProducts p;
   if constexpr (kEvaluate) {
     sum_over_lanes(sums);

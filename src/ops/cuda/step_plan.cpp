@@ -8,8 +8,7 @@ namespace replayssm::cuda {
 namespace {
 
 constexpr int kGroupsMax = 2;  // the kernels' launch bounds
-constexpr int kStagesMax = 16;
-constexpr int kStagesUseful = 8;
+constexpr int kStagesMax = kUnitBatch;
 
 Status check_common(const HeadShape& heads, DType state, int entries) {
   REPLAYSSM_TRY(check(heads));
@@ -45,23 +44,32 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   if (plan.groups < 1 || plan.groups > kGroupsMax) {
     return refuse("groups", plan.groups, fmt::format("1 to {}", kGroupsMax));
   }
+  auto stages_that_fit = [&] {
+    int n = 0;
+    while (n < kStagesMax &&
+           shared_bytes(plan, n + 1, plan.groups) <= device.shared_bytes_per_block) {
+      ++n;
+    }
+    return n;
+  };
+  int fitting = stages_that_fit();
+  if (fitting < plan.groups && wishes.groups == 0) {
+    plan.groups = 1;
+    fitting = stages_that_fit();
+  }
   plan.threads = plan.groups * kGroupThreads + 32;
-  auto bytes = [&](int stages) { return shared_bytes(plan, stages, plan.groups); };
-  int fitting = 0;
-  while (fitting < kStagesMax && bytes(fitting + 1) <= device.shared_bytes_per_block) ++fitting;
   // Each stage belongs to one group, so that a group waits for the phases of a stage's barrier one
-  // after the other: a wait for a phase two ahead would return at once. More stages than a block has
-  // units (and end marks) would stay empty.
-  const long per_block = (units + plan.blocks - 1) / plan.blocks + plan.groups;
-  const long useful = (per_block + plan.groups - 1) / plan.groups * plan.groups;
-  plan.stages = static_cast<int>(std::min<long>({fitting, useful, kStagesUseful}));
+  // after the other: a wait for a phase two ahead would return at once. All that fit are used, even
+  // where a block has fewer units: a batch of 1 measured slower with less shared memory, when blocks of
+  // the next launch move in beside those of this one.
+  plan.stages = fitting;
   plan.stages -= plan.stages % plan.groups;
   if (wishes.stages != 0) plan.stages = wishes.stages;
   if (plan.stages < plan.groups || plan.stages > fitting || plan.stages % plan.groups != 0) {
     return refuse("stages", plan.stages,
                   fmt::format("a multiple of groups ({}) up to {}", plan.groups, fitting));
   }
-  plan.shared_bytes = bytes(plan.stages);
+  plan.shared_bytes = shared_bytes(plan, plan.stages, plan.groups);
   plan.overlap = wishes.overlap == 1;
   return plan;
 }

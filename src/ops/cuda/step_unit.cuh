@@ -27,14 +27,13 @@ __device__ __forceinline__ float resolve_gate(const StepArgs& args, float given,
                   args.dt_bias[value_head * Layout::kGateWidth + channel], args.lower_bound);
 }
 
-// packed_step: S' = S diag(a) + d k^T for this warp's rows, from the stage to global memory. `d` is
-// of this lane's row, `head_decay` GDN's a.
+// packed_step: S' = S diag(a) + d k^T for this warp's rows, in the stage and from there to global
+// memory. `d` is of this lane's row, `head_decay` GDN's a.
 template <class Layout>
-__device__ __forceinline__ void write_state(const typename Layout::Stage& stage, const Unit& unit,
+__device__ __forceinline__ void write_state(typename Layout::Stage& stage, const Unit& unit,
                                             int warp, float d, float head_decay, float key_norm,
                                             const float* channel_decay) {
   using State = typename Layout::State;
-  State* const out = static_cast<State*>(unit.state_out);
   const int lane = ptx::lane();
   const int first_row = warp * Layout::kRowsPerWarp;
   const float d_norm = Layout::kKda ? d : d * key_norm;  // GDN multiplies the raw key
@@ -64,9 +63,9 @@ __device__ __forceinline__ void write_state(const typename Layout::Stage& stage,
         float4 hi = scaled({low_half(s.z), high_half(s.z), low_half(s.w), high_half(s.w)}, a[1]);
         add_outer(lo, row_d, k[0]);
         add_outer(hi, row_d, k[1]);
-        ptx::store_streaming(out + at,
-                             uint4{ptx::pack_bf16(lo.x, lo.y), ptx::pack_bf16(lo.z, lo.w),
-                                   ptx::pack_bf16(hi.x, hi.y), ptx::pack_bf16(hi.z, hi.w)});
+        *reinterpret_cast<uint4*>(stage.state + at) =
+            uint4{ptx::pack_bf16(lo.x, lo.y), ptx::pack_bf16(lo.z, lo.w),
+                  ptx::pack_bf16(hi.x, hi.y), ptx::pack_bf16(hi.z, hi.w)};
       }
     }
   } else {
@@ -85,14 +84,15 @@ __device__ __forceinline__ void write_state(const typename Layout::Stage& stage,
                                 : float4{0, 0, 0, 0};
       s = scaled(s, a);
       add_outer(s, row_d, k);
-      ptx::store_streaming(out + at, s);
+      *reinterpret_cast<float4*>(stage.state + at) = s;
     }
   }
+  store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
 }
 
 // The two products with the inputs: raw ones (GDN) or those in the exchange (KDA).
 template <class Layout, bool kFold>
-__device__ __forceinline__ RowProducts state_products(const typename Layout::Stage& stage,
+__device__ __forceinline__ RowProducts state_products(typename Layout::Stage& stage,
                                                       const typename Layout::Exchange& exchange,
                                                       const InputFragments& raw, int warp,
                                                       const FoldOperands<Layout>* fold) {
@@ -118,17 +118,18 @@ __device__ __forceinline__ RowProducts state_products(const typename Layout::Sta
 
 // All threads of a group; false for a null row. `exchange` and `coefficients` are the group's and the warp's scratch.
 template <class Layout>
-__device__ __forceinline__ bool step_unit(const StepArgs& args, typename Layout::Stage& stage,
-                                          uint64_t* empty, typename Layout::Exchange& exchange,
-                                          float* coefficients, int warp, int group_barrier) {
+__device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& described,
+                                          typename Layout::Stage& stage, uint64_t* empty,
+                                          typename Layout::Exchange& exchange, float* coefficients,
+                                          int warp, int group_barrier) {
   constexpr bool kPacked = Layout::kRecords == 0;
   const int lane = ptx::lane();
   const int row = lane % Layout::kRowsPerWarp;
   const int value = warp * Layout::kRowsPerWarp + row;
   const bool writes_row = lane < Layout::kRowsPerWarp;
-  const Unit unit = stage.unit;
+  const Unit unit = described;  // the table's entry may change once the stage is released
   if (unit.kind == UnitKind::null_row) {
-    release<Layout>(empty, false);
+    release(empty);
     if (writes_row) store_output<Layout>(args, unit, value, 0.0f);
     return false;
   }
@@ -142,7 +143,7 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, typename Layout:
 
   // Decays, and what the records contribute.
   float left = 1.0f;  // GDN: of the state that is multiplied with the inputs
-  FoldOperands<Layout> folding{coefficients, 1.0f, exchange.decay, records, unit.has_state != 0,
+  FoldOperands<Layout> folding{coefficients, 1.0f, exchange.decay, records, unit.has_state != 0, unit.first_value,
                                static_cast<typename Layout::State*>(unit.state_out)};
   if constexpr (Layout::kKda) {
     if constexpr (!kPacked) {
@@ -187,18 +188,17 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, typename Layout:
   float y = products.key * (left * norms.key) + 0.0f;
   float x = products.query * (left * norms.query) + 0.0f;
   if constexpr (!kPacked) {
-    if (!fold) add_history<Layout>(stage.corrections + value, records, coefficients, y, x);
+    if (!fold) add_history<Layout>(stage.corrections + unit.first_value + value, records, coefficients, y, x);
   }
   const float d = beta * (widen(stage.v[value]) - y);
   const float o = fmaf(norms.key_query, d, x);
 
   if constexpr (kPacked) {
     write_state<Layout>(stage, unit, warp, d, left, norms.key, exchange.decay);
-    release<Layout>(empty, false);
   } else {
     uint2 key{0, 0};
     if (unit.owns_key_row && warp == 0) key = reinterpret_cast<const uint2*>(stage.k)[lane];
-    release<Layout>(empty, Layout::kKda && fold);
+    if (!fold) release(empty);
     using State = typename Layout::State;
     if (writes_row) static_cast<State*>(unit.correction_out)[value] = narrow<State>(d);
     if (unit.owns_key_row && warp == 0) {
@@ -210,6 +210,7 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, typename Layout:
     }
   }
   if (writes_row) store_output<Layout>(args, unit, value, o);
+  if (kPacked || fold) release_written(empty);
   return true;
 }
 
@@ -228,8 +229,9 @@ __device__ __forceinline__ void step_block(const StepArgs& args, unsigned char* 
   const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
   typename Layout::Scratch& scratch = pipeline.scratch[group];
   consume_units<Layout>(pipeline, group,
-                        [&](typename Layout::Stage& stage, uint64_t* empty, int turn) {
-                          return step_unit<Layout>(args, stage, empty, scratch.exchange[turn],
+                        [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
+                            int turn) {
+                          return step_unit<Layout>(args, unit, stage, empty, scratch.exchange[turn],
                                                    scratch.coefficients[warp_in_group],
                                                    warp_in_group, 1 + group);
                         });

@@ -1,0 +1,78 @@
+// Plans of the CUDA operations are pure functions of geometry: checked without a GPU.
+#include <gtest/gtest.h>
+
+#include "ops/cuda/step_plan.h"
+
+namespace replayssm::cuda {
+namespace {
+
+const DeviceLimits kH200{132, 232448};
+
+StepGeometry geometry(GateKind gate, DType state, int entries) {
+  StepGeometry g;
+  g.heads = gate == GateKind::gdn ? HeadShape{gate, 16, 48} : HeadShape{gate, 32, 32};
+  g.state = state;
+  g.entries = entries;
+  return g;
+}
+
+TEST(CudaPlan, EveryStageBelongsToOneGroupAndAllFitInSharedMemory) {
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      for (const int block : {1, 8, 16, 32}) {
+        for (const int entries : {1, 2, 3, 16, 512}) {
+          StepGeometry g = geometry(gate, state, entries);
+          g.fold_block = block;
+          g.ring_rows = 2 * block;
+          for (const auto& plan : {plan_window_step(g, kH200), plan_packed_step(g, kH200)}) {
+            ASSERT_TRUE(plan.ok()) << plan.error().message;
+            EXPECT_EQ(plan->stages % plan->groups, 0);
+            EXPECT_GE(plan->stages, plan->groups);
+            EXPECT_LE(plan->shared_bytes, kH200.shared_bytes_per_block);
+            EXPECT_LE(plan->blocks, kH200.multiprocessors);
+            EXPECT_EQ(plan->threads, 128 * plan->groups + 32);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, ABatchThatLeavesMultiprocessorsIdleIsCutFiner) {
+  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 64);
+  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 16), kH200)->unit_rows, 128);
+}
+
+TEST(CudaPlan, RefusalsNameTheFieldTheValueAndWhatIsAccepted) {
+  StepGeometry g = geometry(GateKind::gdn, DType::f32, 4);
+  g.ring_rows = 16;  // a sibling block could still read the row that a key is appended to
+  EXPECT_EQ(plan_window_step(g, kH200).error().message,
+            "ring_rows: 16 is not accepted; expected a power of two above the fold block (16)");
+  g = geometry(GateKind::gdn, DType::f32, 4);
+  g.fold_block = 12;
+  EXPECT_EQ(plan_window_step(g, kH200).error().message,
+            "fold_block: 12 is not accepted; expected 8, 16 or 32 (1 for tests)");
+  g = geometry(GateKind::gdn, DType::f16, 4);
+  EXPECT_EQ(plan_packed_step(g, kH200).error().message,
+            "state type: float16 is not accepted; expected float32 or bfloat16");
+  g = geometry(GateKind::gdn, DType::f32, 0);
+  EXPECT_FALSE(plan_window_step(g, kH200).ok());
+  g = geometry(GateKind::gdn, DType::f32, 4);
+  g.heads = {GateKind::gdn, 1, 16};
+  EXPECT_EQ(plan_window_step(g, kH200).error().message,
+            "value_heads / key_heads: 16 is not accepted; expected 1 to 8");
+  g = geometry(GateKind::gdn, DType::f32, 400);
+  EXPECT_EQ(plan_window_step(g, kH200, {.groups = 2, .stages = 3}).error().message,
+            "stages: 3 is not accepted; expected a multiple of groups (2) up to 4");
+}
+
+TEST(CudaPlan, AFoldHoldsAsManyRecordsAsAnyEntryFolds) {
+  const HeadShape heads{GateKind::kda, 32, 32};
+  EXPECT_EQ(plan_fold({heads, DType::bf16, 64, 16, 8, 48}, kH200)->record_tile, 16);
+  EXPECT_EQ(plan_fold({heads, DType::bf16, 64, 17, 8, 48}, kH200)->record_tile, 32);
+  EXPECT_EQ(plan_fold({heads, DType::f32, 64, 47, 8, 48}, kH200)->record_tile, 64);
+  EXPECT_FALSE(plan_fold({heads, DType::bf16, 128, 65, 8, 48}, kH200).ok());
+}
+
+}  // namespace
+}  // namespace replayssm::cuda

@@ -1,0 +1,28 @@
+#!/bin/bash
+# Checks, then times the CUDA operations on a GPU: tools/cuda_measure.sh PROGRAMS OUT
+# PROGRAMS holds cuda_step_check and cuda_step_bench, OUT receives JSON and logs. Steps are limited
+# in time so that a hang in one does not cost the others.
+set -u
+programs=$1
+out=$2
+export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+mkdir -p "$out"
+step() {
+  local name=$1 limit=$2
+  shift 2
+  local begin=$SECONDS
+  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
+  echo "== $name: exit status $?, $((SECONDS - begin)) s" | tee -a "$out/$name.log"
+}
+nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv
+step check_quick 30 "$programs/cuda_step_check" --quick
+tail -20 "$out/check_quick.log"
+step check 90 "$programs/cuda_step_check" --json "$out/check.json"
+tail -45 "$out/check.log"
+step bench 110 "$programs/cuda_step_bench" --json "$out/bench.json"
+grep -vE "overlap" "$out/bench.log" | cut -c1-130
+step variants 60 "$programs/cuda_step_bench" --variants --filter "${VARIANTS:-gdn bf16 B1}" --json "$out/variants.json"
+for tool in memcheck racecheck; do
+  step "sanitizer_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
+  tail -4 "$out/sanitizer_$tool.log"
+done
