@@ -135,6 +135,35 @@ StateId Automaton::compute(StateId state, unsigned char byte) {
   return next;
 }
 
+Automaton::Snapshot Automaton::snapshot(StateId state) const {
+  Snapshot snapshot;
+  snapshot.accepting = states_[state].accepting;
+  for (const Place& place : states_[state].places) {
+    std::vector<Frame> frames = {{place.node, place.count, place.depth}};
+    for (StackId at = place.stack; at != 0; at = stacks_[at].below) {
+      frames.push_back({stacks_[at].node, stacks_[at].count, stacks_[at].depth});
+    }
+    std::reverse(frames.begin(), frames.end());
+    snapshot.places.push_back(std::move(frames));
+  }
+  return snapshot;
+}
+
+StateId Automaton::restore(const Snapshot& snapshot) {
+  State state;
+  state.accepting = snapshot.accepting;
+  for (const std::vector<Frame>& frames : snapshot.places) {
+    StackId stack = 0;
+    for (std::size_t i = 0; i + 1 < frames.size(); ++i) {
+      stack = push({stack, frames[i].node, frames[i].count, frames[i].depth});
+    }
+    const Frame& top = frames.back();
+    state.places.push_back({top.node, top.count, top.depth, stack});
+  }
+  std::sort(state.places.begin(), state.places.end());
+  return intern(std::move(state));
+}
+
 StateId Automaton::run(StateId state, std::string_view text) {
   for (const char c : text) {
     if (state == kDead) break;

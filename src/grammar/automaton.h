@@ -50,6 +50,19 @@ class Automaton {
   // inside of a string that may hold anything.
   bool inside_free_string(StateId state);
 
+  // A state that outlives forget(): each place with its calls, the outermost first.
+  struct Frame {
+    NodeId node = 0;
+    std::uint32_t count = 0;
+    std::uint32_t depth = 0;
+  };
+  struct Snapshot {
+    std::vector<std::vector<Frame>> places;
+    bool accepting = false;
+  };
+  Snapshot snapshot(StateId state) const;
+  StateId restore(const Snapshot& snapshot);
+
   bool forget_is_due() const {
     return states_.size() > kMostStates || stacks_.size() > kMostStacks;
   }

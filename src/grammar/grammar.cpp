@@ -11,6 +11,10 @@
 namespace replayssm::grammar {
 namespace {
 
+// The automaton's states of this many bytes are worked out again, at most, after it forgot them;
+// far fewer than it remembers, or it would forget again at once.
+constexpr std::size_t kBytesBetweenMarks = 4096;
+
 // Masks that are kept; one of a vocabulary of 250 thousand takes 31 KiB.
 constexpr std::size_t kMostMasks = 256;
 
@@ -56,6 +60,11 @@ struct ConstrainedTokens::Memory {
   }
 };
 
+struct GrammarState::Mark {
+  std::size_t bytes = 0;  // of the text
+  Automaton::Snapshot state;
+};
+
 Result<Grammar> Grammar::from_schema(const nlohmann::ordered_json& schema) {
   auto program = compile_schema(schema);
   if (!program.ok()) return program.error();
@@ -89,7 +98,8 @@ std::uint32_t GrammarState::current() const {
   ConstrainedTokens::Memory& memory = *tokens_->memory_;
   memory.forget_if_due();
   if (epoch_ != memory.epoch) {
-    state_ = memory.automaton.run(memory.automaton.start(), text_);
+    const StateId from = mark_ ? memory.automaton.restore(mark_->state) : memory.automaton.start();
+    state_ = memory.automaton.run(from, std::string_view(text_).substr(mark_ ? mark_->bytes : 0));
     epoch_ = memory.epoch;
   }
   return state_;
@@ -102,6 +112,10 @@ bool GrammarState::accept(std::string_view bytes) {
   if (next == Automaton::kDead) return false;
   state_ = next;
   text_ += bytes;
+  if (text_.size() - (mark_ ? mark_->bytes : 0) >= kBytesBetweenMarks) {
+    mark_ = std::make_shared<const Mark>(
+        Mark{text_.size(), tokens_->memory_->automaton.snapshot(next)});
+  }
   return true;
 }
 

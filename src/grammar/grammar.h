@@ -108,11 +108,15 @@ class GrammarState {
   const std::string& position() const { return text_; }
 
  private:
+  struct Mark;
+
   std::uint32_t current() const;
 
   std::shared_ptr<ConstrainedTokens> tokens_;
   std::string text_;
   bool ended_ = false;
+  // A place in the text from which the state can be found again; null is the beginning.
+  std::shared_ptr<const Mark> mark_;
   // A state of the shared automaton, valid in that epoch of it.
   mutable std::uint32_t state_ = 0;
   mutable std::uint64_t epoch_ = 0;

@@ -63,6 +63,11 @@ class Parser {
   }
 
  private:
+  struct Context {
+    bool in_class = false;
+    bool negated = false;  // what is parsed will be excluded
+  };
+
   static Error unsupported(std::string_view what, std::string_view text) {
     return Error{fmt::format("pattern: {} {} is not supported", what, text)};
   }
@@ -131,7 +136,7 @@ class Parser {
     if (take('[')) return parse_class();
     if (take('.')) return characters(complement(kLineEnds));
     if (text_[0] == '\\') {
-      auto ranges = parse_escape(false);
+      auto ranges = parse_escape({});
       if (!ranges.ok()) return ranges.error();
       return characters(std::move(*ranges));
     }
@@ -142,7 +147,7 @@ class Parser {
     return characters({{c, c}});
   }
 
-  Result<std::vector<CodeRange>> parse_escape(bool in_class) {
+  Result<std::vector<CodeRange>> parse_escape(Context context) {
     text_.remove_prefix(1);
     if (text_.empty()) return unsupported("the escape", "\\ at the end");
     const char name = text_[0];
@@ -158,8 +163,9 @@ class Parser {
         text_.remove_prefix(1);
         return kWord;
       case 's':
+        // Of the two readings of white space, ASCII and Unicode, the one that admits less.
         text_.remove_prefix(1);
-        return kAsciiSpace;
+        return context.negated ? kSpace : kAsciiSpace;
       case 'D':
         text_.remove_prefix(1);
         return complement(kDigits);
@@ -168,7 +174,7 @@ class Parser {
         return complement(kWord);
       case 'S':
         text_.remove_prefix(1);
-        return complement(kSpace);
+        return complement(context.negated ? kAsciiSpace : kSpace);
       case 't':
         return one('\t');
       case 'n':
@@ -186,7 +192,7 @@ class Parser {
       default:
         break;
     }
-    if (name == 'b' && in_class) return one('\b');
+    if (name == 'b' && context.in_class) return one('\b');
     if (name == '0' && (text_.size() < 2 || text_[1] < '0' || text_[1] > '9')) return one(0);
     const auto byte = static_cast<unsigned char>(name);
     const bool letter_or_digit = (name >= '0' && name <= '9') || (name >= 'a' && name <= 'z') ||
@@ -218,13 +224,13 @@ class Parser {
     std::vector<CodeRange> ranges;
     while (!take(']')) {
       if (text_.empty()) return unsupported("a class without", "]");
-      auto first = parse_class_member();
+      auto first = parse_class_member(negated);
       if (!first.ok()) return first.error();
       const bool single = first->size() == 1 && first->front().first == first->front().last;
       const bool range = single && text_.size() > 1 && text_[0] == '-' && text_[1] != ']';
       if (range) {
         text_.remove_prefix(1);
-        auto last = parse_class_member();
+        auto last = parse_class_member(negated);
         if (!last.ok()) return last.error();
         const bool ordered = last->size() == 1 && last->front().first == last->front().last &&
                              last->front().first >= first->front().first;
@@ -236,8 +242,8 @@ class Parser {
     return characters(negated ? complement(ranges) : normalized(std::move(ranges)));
   }
 
-  Result<std::vector<CodeRange>> parse_class_member() {
-    if (text_[0] == '\\') return parse_escape(true);
+  Result<std::vector<CodeRange>> parse_class_member(bool negated) {
+    if (text_[0] == '\\') return parse_escape({true, negated});
     const char32_t c = take_character();
     return std::vector<CodeRange>{{c, c}};
   }

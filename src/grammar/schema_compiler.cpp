@@ -131,7 +131,11 @@ class SchemaCompiler {
       Json rest = *target;
       rest.erase("$ref");
       for (auto it = rest.begin(); it != rest.end();) {
-        it = is_annotation(it.key()) ? rest.erase(it) : it + 1;
+        if (is_annotation(it.key())) {
+          it = rest.erase(it);
+        } else {
+          ++it;
+        }
       }
       if (!rest.empty() || !(*target)["$ref"].is_string()) break;
       const auto next = resolve_reference(*root_, (*target)["$ref"].get<std::string>());
