@@ -12,6 +12,7 @@
 #define REPLAYSSM_MODEL_DOT_TILE_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -46,41 +47,66 @@ HWY_INLINE FloatVec load_widened(FloatTag d, const f16* p) {
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
 
-// sums[r][c] = sum_k x[r * x_stride + k] * w[c][k] for R rows of x and C rows of w.
-template <int R, int C, class T>
-HWY_INLINE void dot_tile(const float* HWY_RESTRICT x, std::size_t x_stride, const T* const (&w)[C],
-                         std::size_t k, float (&sums)[R][C]) {
+template <class T>
+HWY_INLINE void prefetch(const T* p, std::size_t ahead) {
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(p) + ahead * sizeof(T);
+  hwy::Prefetch(reinterpret_cast<const unsigned char*>(address));
+}
+
+// acc[r][c] += x[r * x_stride + k] * w[c][k] lane by lane, for k in [0, count).
+// Only the last call for a sum may have a count that is not a multiple of the lanes.
+// kPrefetch: asks for what lies `ahead` elements after each element of w that is read; that is a
+// hint and may point anywhere.
+template <int R, int C, bool kPrefetch = false, class T>
+HWY_INLINE void accumulate_tile(const float* HWY_RESTRICT x, std::size_t x_stride,
+                                const T* const (&w)[C], std::size_t count, FloatVec (&acc)[R][C],
+                                std::size_t ahead = 0) {
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
-  FloatVec acc[R][C];
-  for (auto& row : acc) {
-    for (FloatVec& v : row) v = hn::Zero(d);
-  }
   std::size_t i = 0;
-  for (; i + lanes <= k; i += lanes) {
+  for (; i + lanes <= count; i += lanes) {
     FloatVec wv[C];
-    for (int c = 0; c < C; ++c) wv[c] = load_widened(d, w[c] + i);
+    for (int c = 0; c < C; ++c) {
+      wv[c] = load_widened(d, w[c] + i);
+      if constexpr (kPrefetch) prefetch(w[c] + i, ahead);
+    }
     for (int r = 0; r < R; ++r) {
       const FloatVec xv = hn::LoadU(d, x + static_cast<std::size_t>(r) * x_stride + i);
       for (int c = 0; c < C; ++c) acc[r][c] = hn::MulAdd(xv, wv[c], acc[r][c]);
     }
   }
-  if (i < k) {
-    const std::size_t rest = k - i;
-    float x_tail[R][HWY_MAX_BYTES / sizeof(float)] = {};
-    T w_tail[C][HWY_MAX_BYTES / sizeof(float)] = {};
-    for (int r = 0; r < R; ++r) {
-      std::memcpy(x_tail[r], x + static_cast<std::size_t>(r) * x_stride + i, rest * sizeof(float));
-    }
-    for (int c = 0; c < C; ++c) std::memcpy(w_tail[c], w[c] + i, rest * sizeof(T));
-    for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < C; ++c) {
-        acc[r][c] = hn::MulAdd(hn::LoadU(d, x_tail[r]), load_widened(d, w_tail[c]), acc[r][c]);
-      }
-    }
-  }
+  if (i == count) return;
+  const std::size_t rest = count - i;
+  float x_tail[R][HWY_MAX_BYTES / sizeof(float)] = {};
+  T w_tail[C][HWY_MAX_BYTES / sizeof(float)] = {};
   for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) sums[r][c] = hn::GetLane(hn::SumOfLanes(d, acc[r][c]));
+    std::memcpy(x_tail[r], x + static_cast<std::size_t>(r) * x_stride + i, rest * sizeof(float));
+  }
+  for (int c = 0; c < C; ++c) std::memcpy(w_tail[c], w[c] + i, rest * sizeof(T));
+  for (int r = 0; r < R; ++r) {
+    const FloatVec xv = hn::LoadU(d, x_tail[r]);
+    for (int c = 0; c < C; ++c) acc[r][c] = hn::MulAdd(xv, load_widened(d, w_tail[c]), acc[r][c]);
+  }
+}
+
+// The value of an element, from its accumulator.
+HWY_INLINE float sum_lanes(FloatVec acc) {
+  const FloatTag d;
+  return hn::GetLane(hn::SumOfLanes(d, acc));
+}
+
+// sums[r][c] = sum_k x[r * x_stride + k] * w[c][k] for R rows of x and C rows of w.
+template <int R, int C, class T>
+HWY_INLINE void dot_tile(const float* HWY_RESTRICT x, std::size_t x_stride, const T* const (&w)[C],
+                         std::size_t k, float (&sums)[R][C]) {
+  const FloatTag d;
+  FloatVec acc[R][C];
+  for (auto& row : acc) {
+    for (FloatVec& v : row) v = hn::Zero(d);
+  }
+  accumulate_tile<R, C>(x, x_stride, w, k, acc);
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C; ++c) sums[r][c] = sum_lanes(acc[r][c]);
   }
 }
 

@@ -11,7 +11,7 @@ namespace replayssm {
 namespace {
 
 // Below so many rows row_dot is at least as fast as oneDNN (measured; see the ADR).
-constexpr int kRowsForOnednnF32 = 16;
+constexpr int kRowsForOnednnF32 = 128;
 constexpr int kRowsForOnednnBf16 = 5;
 
 // Products smaller than this many multiplications are not worth waking other threads for.
@@ -34,7 +34,7 @@ MatmulKernel choose_kernel(const MatmulPolicy& policy, DType weight, int rows) {
 int columns_per_task(MatmulKernel kernel, const WeightMatrix& weight) {
   if (kernel != MatmulKernel::row_dot) return kWidenedRows;
   constexpr std::int64_t kTaskBytes = 64 << 10;
-  constexpr std::int64_t kTiles = 24;  // a multiple of every tile width of row_dot
+  constexpr std::int64_t kTiles = 48;  // a block of row_dot, and a multiple of its tiles
   const std::int64_t row_bytes =
       std::int64_t{weight.cols} * static_cast<std::int64_t>(size_of(weight.type));
   const std::int64_t columns = (kTaskBytes + row_bytes - 1) / row_bytes;

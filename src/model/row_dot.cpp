@@ -5,6 +5,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "model/dot_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -12,8 +14,9 @@ namespace replayssm {
 namespace HWY_NAMESPACE {
 namespace {
 
+// x and out as in row_dot.h; w is the weight's first row, rows k apart.
 template <class T>
-struct Panel {
+struct Operands {
   const float* x;
   std::size_t x_stride;
   const T* w;
@@ -22,61 +25,157 @@ struct Panel {
   std::size_t out_stride;
 };
 
+// Few rows: the product is bound by reading weights, which stream past once. While a tile is
+// computed the next one is fetched; the hardware starts late on rows as short as these.
 template <int R, int C, class T>
-HWY_INLINE void tile(const Panel<T>& p, int m, int n) {
+void stream_weights(const Operands<T>& o, int first, int last) {
+  const FloatTag d;
+  const auto tile = [&]<int kOutputs>(int n) {
+    const T* w[kOutputs];
+    for (int c = 0; c < kOutputs; ++c) w[c] = o.w + static_cast<std::size_t>(n + c) * o.k;
+    FloatVec acc[R][kOutputs];
+    for (auto& row : acc) {
+      for (FloatVec& v : row) v = hn::Zero(d);
+    }
+    // A single row reads fast enough for the hardware's own prefetch.
+    accumulate_tile<R, kOutputs, (R > 1)>(o.x, o.x_stride, w, o.k, acc, kOutputs * o.k);
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < kOutputs; ++c) {
+        o.out[static_cast<std::size_t>(r) * o.out_stride + static_cast<std::size_t>(n + c)] =
+            sum_lanes(acc[r][c]);
+      }
+    }
+  };
+  int n = first;
+  for (; n + C <= last; n += C) tile.template operator()<C>(n);
+  for (; n < last; ++n) tile.template operator()<1>(n);
+}
+
+// Many rows: the product is bound by arithmetic, so the operands of the inner loop have to come
+// from the first-level cache. A block of rows keeps its accumulators in memory while panels of the
+// inner dimension pass by, which leaves the order of every sum as it is.
+inline constexpr int kBlockRows = 32;
+inline constexpr int kBlockOutputs = 48;
+inline constexpr std::size_t kPanelDepth = 512;
+inline constexpr int kTileRows = 4;
+inline constexpr int kTileOutputs = 3;
+
+// Rows [first_row, first_row + ...) of x times rows [first_output, first_output + outputs) of w.
+template <class T>
+struct Block {
+  const Operands<T>* operands;
+  int first_row;
+  int first_output;
+  int outputs;
+  float* sums;  // [kBlockRows, kBlockOutputs, lanes], valid between two panels
+};
+
+// Panel [k, k + depth) of the tile of rows m .. m + R - 1 and outputs n .. n + C - 1 of a block.
+template <int R, int C, bool kPrefetch, class T>
+HWY_INLINE void block_tile(const Block<T>& b, int m, int n, std::size_t k, std::size_t depth) {
+  const FloatTag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const Operands<T>& o = *b.operands;
   const T* w[C];
-  for (int c = 0; c < C; ++c) w[c] = p.w + static_cast<std::size_t>(n + c) * p.k;
-  float sums[R][C];
-  dot_tile<R, C, T>(p.x + static_cast<std::size_t>(m) * p.x_stride, p.x_stride, w, p.k, sums);
+  for (int c = 0; c < C; ++c) {
+    w[c] = o.w + static_cast<std::size_t>(b.first_output + n + c) * o.k + k;
+  }
+  const auto sums = [&](int r, int c) {
+    return b.sums + static_cast<std::size_t>((m + r) * kBlockOutputs + n + c) * lanes;
+  };
+  FloatVec acc[R][C];
   for (int r = 0; r < R; ++r) {
-    float* row = p.out + static_cast<std::size_t>(m + r) * p.out_stride;
-    for (int c = 0; c < C; ++c) row[n + c] = sums[r][c];
+    for (int c = 0; c < C; ++c) acc[r][c] = k == 0 ? hn::Zero(d) : hn::LoadU(d, sums(r, c));
+  }
+  const std::size_t row = static_cast<std::size_t>(b.first_row + m);
+  const bool last_panel = k + depth == o.k;
+  // The next panel, or the first one of the block of outputs after this.
+  const std::size_t ahead = last_panel ? kBlockOutputs * o.k - k : depth;
+  accumulate_tile<R, C, kPrefetch>(o.x + row * o.x_stride + k, o.x_stride, w, depth, acc, ahead);
+  for (int r = 0; r < R; ++r) {
+    float* out = o.out + (row + static_cast<std::size_t>(r)) * o.out_stride;
+    for (int c = 0; c < C; ++c) {
+      if (last_panel) {
+        out[b.first_output + n + c] = sum_lanes(acc[r][c]);
+      } else {
+        hn::StoreU(acc[r][c], d, sums(r, c));
+      }
+    }
   }
 }
 
-// Outputs in tiles of C; all rows of x pass over a tile's weights while they are in cache.
-template <int R, int C, class T>
-void columns(const Panel<T>& p, int m, int first, int last) {
-  int n = first;
-  for (; n + C <= last; n += C) tile<R, C, T>(p, m, n);
-  for (; n < last; ++n) tile<R, 1, T>(p, m, n);
+template <int R, bool kPrefetch, class T>
+void tile_row(const Block<T>& b, int m, std::size_t k, std::size_t depth) {
+  int n = 0;
+  for (; n + kTileOutputs <= b.outputs; n += kTileOutputs) {
+    block_tile<R, kTileOutputs, kPrefetch>(b, m, n, k, depth);
+  }
+  for (; n < b.outputs; ++n) block_tile<R, 1, kPrefetch>(b, m, n, k, depth);
+}
+
+template <bool kPrefetch, class T>
+void tile_row_of(int rows, const Block<T>& b, int m, std::size_t k, std::size_t depth) {
+  switch (rows) {
+    case 1:
+      return tile_row<1, kPrefetch>(b, m, k, depth);
+    case 2:
+      return tile_row<2, kPrefetch>(b, m, k, depth);
+    case 3:
+      return tile_row<3, kPrefetch>(b, m, k, depth);
+    default:
+      return tile_row<kTileRows, kPrefetch>(b, m, k, depth);
+  }
+}
+
+template <class T>
+void multiply_blocks(const Operands<T>& o, int rows, int first, int last) {
+  HWY_ALIGN float sums[kBlockRows * kBlockOutputs * (HWY_MAX_BYTES / sizeof(float))];
+  for (int n = first; n < last; n += kBlockOutputs) {
+    for (int row = 0; row < rows; row += kBlockRows) {
+      const Block<T> block{&o, row, n, std::min(kBlockOutputs, last - n), sums};
+      const int block_rows = std::min(kBlockRows, rows - row);
+      const int tiles = (block_rows + kTileRows - 1) / kTileRows;
+      for (std::size_t k = 0; k < o.k; k += kPanelDepth) {
+        const std::size_t depth = std::min(kPanelDepth, o.k - k);
+        for (int t = 0, m = 0; t < tiles; ++t) {  // tiles of nearly equal height
+          const int height = (block_rows - m) / (tiles - t);
+          row + m == 0 ? tile_row_of<true>(height, block, m, k, depth)
+                       : tile_row_of<false>(height, block, m, k, depth);
+          m += height;
+        }
+      }
+    }
+  }
 }
 
 // Tile shapes are the largest whose sums fit in 16 vector registers with room for the operands.
 template <class T>
-void rows_times_weight(const Panel<T>& p, int rows, int first, int last) {
+void rows_times_weight(const Operands<T>& o, int rows, int first, int last) {
   switch (rows) {
     case 1:
-      return columns<1, 8, T>(p, 0, first, last);
+      return stream_weights<1, 8>(o, first, last);
     case 2:
-      return columns<2, 4, T>(p, 0, first, last);
+      return stream_weights<2, 4>(o, first, last);
     case 3:
-      return columns<3, 4, T>(p, 0, first, last);
+      return stream_weights<3, 3>(o, first, last);
     case 4:
-      return columns<4, 3, T>(p, 0, first, last);
+      return stream_weights<4, 3>(o, first, last);
     default:
-      break;
-  }
-  constexpr int kOutputs = 3;
-  for (int n = first; n < last; n += kOutputs) {
-    const int end = n + kOutputs < last ? n + kOutputs : last;
-    int m = 0;
-    for (; m + 4 <= rows; m += 4) columns<4, kOutputs, T>(p, m, n, end);
-    for (; m < rows; ++m) columns<1, kOutputs, T>(p, m, n, end);
+      return multiply_blocks(o, rows, first, last);
   }
 }
 
 void row_dot_f32(const float* x, std::size_t x_stride, int rows, const float* w, std::size_t k,
                  int first, int last, float* out, std::size_t out_stride) {
-  rows_times_weight(Panel<float>{x, x_stride, w, k, out, out_stride}, rows, first, last);
+  rows_times_weight(Operands<float>{x, x_stride, w, k, out, out_stride}, rows, first, last);
 }
 void row_dot_bf16(const float* x, std::size_t x_stride, int rows, const bf16* w, std::size_t k,
                   int first, int last, float* out, std::size_t out_stride) {
-  rows_times_weight(Panel<bf16>{x, x_stride, w, k, out, out_stride}, rows, first, last);
+  rows_times_weight(Operands<bf16>{x, x_stride, w, k, out, out_stride}, rows, first, last);
 }
 void row_dot_f16(const float* x, std::size_t x_stride, int rows, const std::uint16_t* w,
                  std::size_t k, int first, int last, float* out, std::size_t out_stride) {
-  rows_times_weight(Panel<f16>{x, x_stride, reinterpret_cast<const f16*>(w), k, out, out_stride},
+  rows_times_weight(Operands<f16>{x, x_stride, reinterpret_cast<const f16*>(w), k, out, out_stride},
                     rows, first, last);
 }
 

@@ -231,7 +231,7 @@ TEST(Matmul, AgreesWithFloat64ForEveryPolicyAndRowCount) {
   const StoredMatrix b = random_matrix(3, k, DType::f32, 13);
   const StoredMatrix c = random_matrix(193, k, DType::f16, 14);
   for (const bool deterministic : {false, true}) {
-    for (const int rows : {1, 2, 3, 4, 5, 15, 16, 17, 40}) {
+    for (const int rows : {1, 2, 3, 4, 5, 33, 127, 128}) {
       const std::vector<float> x = random_rows(rows, k, 15);
       MatmulPolicy policy;
       policy.deterministic = deterministic;
@@ -248,7 +248,7 @@ TEST(Matmul, BitsDoNotDependOnTheThreadCount) {
   const StoredMatrix a = random_matrix(1000, k, DType::bf16, 16);
   const StoredMatrix b = random_matrix(70, k, DType::f32, 17);
   for (const bool deterministic : {false, true}) {
-    for (const int rows : {1, 3, 33}) {
+    for (const int rows : {1, 3, 33, 140}) {
       const std::vector<float> x = random_rows(rows, k, 18);
       MatmulPolicy policy;
       policy.deterministic = deterministic;
@@ -280,7 +280,7 @@ TEST(Matmul, DeterministicBitsOfARowDoNotDependOnItsBatch) {
 TEST(Matmul, RoundsOutputsToBf16WhereActivationsAreBf16) {
   const int k = 100, n = 50;
   const StoredMatrix w = random_matrix(n, k, DType::bf16, 21);
-  for (const int rows : {2, 20}) {
+  for (const int rows : {2, 140}) {
     const std::vector<float> x = random_rows(rows, k, 22);
     MatmulPolicy policy;
     const std::vector<float> exact = run_products(policy, 1, x, rows, {&w})[0];
@@ -293,7 +293,7 @@ TEST(Matmul, RoundsOutputsToBf16WhereActivationsAreBf16) {
 TEST(Matmul, WritesNoColumnPastTheOnesAskedFor) {
   ThreadPool pool(2);
   MatmulPolicy policy;
-  const int k = 64, stride = 300, columns = 250, rows = 20;
+  const int k = 64, stride = 300, columns = 250, rows = 140;
   const StoredMatrix w = random_matrix(stride, k, DType::bf16, 23);
   const std::vector<float> x = random_rows(rows, k, 24);
   std::vector<float> out(rows * stride, 7.0f);
@@ -310,6 +310,7 @@ TEST(Matmul, WritesNoColumnPastTheOnesAskedFor) {
 TEST(Matmul, KernelIsAFunctionOfPolicyTypeAndRows) {
   MatmulPolicy policy;
   EXPECT_EQ(choose_kernel(policy, DType::bf16, 1), MatmulKernel::row_dot);
+  EXPECT_EQ(choose_kernel(policy, DType::bf16, 127), MatmulKernel::row_dot);
   EXPECT_EQ(choose_kernel(policy, DType::bf16, 512), MatmulKernel::onednn_f32);
   policy.bf16_instructions = true;  // of no use to fp32 activations: rounding them would show
   EXPECT_EQ(choose_kernel(policy, DType::bf16, 512), MatmulKernel::onednn_f32);
