@@ -42,7 +42,7 @@ HWY_INLINE void multiply_some(const StateT* HWY_RESTRICT stripe, const float* co
     V factor[kVectors];
     for (int x = 0; x < kVectors; ++x) factor[x] = hn::Set(f, vectors[x][k]);
     for (int i = 0; i < kStripeVectors; ++i) {
-      const V state = load(stripe + k * kStripe + i * kLanes);
+      const V state = in_register(load(stripe + k * kStripe + i * kLanes));
       for (int x = 0; x < kVectors; ++x) sum[x][i] = hn::MulAdd(state, factor[x], sum[x][i]);
     }
   }
@@ -87,7 +87,7 @@ HWY_INLINE void update(const StateT* from, ToT* to, const float* HWY_RESTRICT de
       V factor[kRows];
       for (int r = 0; r < kRows; ++r) factor[r] = hn::Set(f, keys[j * kKeyDim + k + r]);
       for (int i = 0; i < kStripeVectors; ++i) {
-        const V d = hn::LoadU(f, correction + i * kLanes);
+        const V d = in_register(hn::LoadU(f, correction + i * kLanes));
         for (int r = 0; r < kRows; ++r) state[r][i] = hn::MulAdd(d, factor[r], state[r][i]);
       }
     }

@@ -117,7 +117,7 @@ void evaluate(const StepTask& task, const SpanAction& action, int value_head, in
       const V key = hn::Set(f, key_weight[j - oldest]);
       const V query = hn::Set(f, query_weight[j - oldest]);
       for (int v = 0; v < kStripeVectors; ++v) {
-        const V d = hn::LoadU(f, correction + v * kLanes);
+        const V d = in_register(hn::LoadU(f, correction + v * kLanes));
         key_sum[v] = hn::MulAdd(d, key, key_sum[v]);
         query_sum[v] = hn::MulAdd(d, query, query_sum[v]);
       }

@@ -59,16 +59,32 @@ HWY_INLINE V softplus(V x) {
   return hn::IfThenElse(hn::Gt(x, hn::Set(f, 20.0f)), x, positive);
 }
 
-// Sixteen partial sums, added in halves: l + (l + 8), then + 4, + 2, + 1.
-template <int kVectors>
-HWY_INLINE float add_lanes(const V (&partial)[kVectors]) {
-  static_assert(kVectors * kLanes == 16);
-  alignas(64) float lane[16];
-  for (int i = 0; i < kVectors; ++i) hn::Store(partial[i], F(), lane + i * kLanes);
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int l = 0; l < width; ++l) lane[l] += lane[l + width];
+// The sum of a vector's lanes, added in halves.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE float add_lanes(F, V x) { return hn::GetLane(x); }
+#else
+template <class D>
+HWY_INLINE float add_lanes(D, hn::Vec<D> x) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return add_lanes(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)));
+  } else {
+    static_assert(hn::MaxLanes(D()) == 4);
+    x = hn::Add(x, hn::Shuffle1032(x));
+    return hn::GetLane(hn::Add(x, hn::Shuffle2301(x)));
   }
-  return lane[0];
+}
+#endif
+
+// Sixteen partial sums, added in halves whatever the vectors' width: l + (l + 8), then + 4, + 2,
+// + 1.
+template <int kVectors>
+HWY_INLINE float add_partial_sums(V (&partial)[kVectors]) {
+  static_assert(kVectors * kLanes == 16);
+  for (int n = kVectors / 2; n >= 1; n /= 2) {
+    for (int i = 0; i < n; ++i) partial[i] = hn::Add(partial[i], partial[i + n]);
+  }
+  return add_lanes(F(), partial[0]);
 }
 
 // The inner product of K values.
@@ -83,7 +99,7 @@ HWY_INLINE float dot(const float* HWY_RESTRICT x, const float* HWY_RESTRICT y) {
                               partial[i]);
     }
   }
-  return add_lanes(partial);
+  return add_partial_sums(partial);
 }
 
 // Factor that L2-normalises K values: 1 / sqrt(sum x^2 + 1e-6).
@@ -110,6 +126,17 @@ HWY_INLINE void store(V x, bf16* p) {
   const auto nan = hn::RebindMask(u32, hn::IsNaN(x));
   const auto half = hn::BitCast(i32, hn::IfThenElse(nan, quiet, rounded));
   hn::StoreU(hn::DemoteTo(u16, half), u16, reinterpret_cast<std::uint16_t*>(p));
+}
+
+// Keeps a loaded vector that several products use in a register. GCC would load it again for each
+// of them, and loads, not products, would set the pace (15 % of a window step).
+HWY_INLINE V in_register(V x) {
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET == HWY_AVX3
+  asm("" : "+v"(x.raw));
+#elif HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  asm("" : "+x"(x.raw));
+#endif
+  return x;
 }
 
 // `count` values, a multiple of 16, from one type to another.
