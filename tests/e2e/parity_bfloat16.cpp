@@ -69,7 +69,7 @@ class BFloat16Parity : public testing::TestWithParam<ParityCase> {
 
 TEST_P(BFloat16Parity, layers_are_as_close_to_fp32_as_those_of_transformers) {
   for (const std::string prompt : {"prompt.0.", "prompt.1."}) {
-    ParitySequence sequence(GetParam().checkpoint, options());
+    ParitySequence sequence(checkpoint_directory(GetParam().checkpoint), options());
     sequence.prefill(golden_.ids(prompt + "ids"));
     for (int n = 0; n < sequence.config().layer_count(); ++n) {
       for (const char* part : {"mixer", "output"}) {
@@ -85,7 +85,7 @@ TEST_P(BFloat16Parity, layers_are_as_close_to_fp32_as_those_of_transformers) {
 
 TEST_P(BFloat16Parity, logits_are_as_close_to_fp32_as_those_of_transformers) {
   for (const std::string prompt : {"prompt.0.", "prompt.1."}) {
-    ParitySequence sequence(GetParam().checkpoint, options());
+    ParitySequence sequence(checkpoint_directory(GetParam().checkpoint), options());
     const auto logits = sequence.prefill(golden_.ids(prompt + "ids"));
     expect_as_close(logits, prompt + "logits", sequence.config());
   }
@@ -94,7 +94,7 @@ TEST_P(BFloat16Parity, logits_are_as_close_to_fp32_as_those_of_transformers) {
 
 // Fed with transformers' tokens, so that one tie does not lead all later tokens astray.
 TEST_P(BFloat16Parity, greedy_tokens_equal_transformers_except_at_ties) {
-  ParitySequence sequence(GetParam().checkpoint, options());
+  ParitySequence sequence(checkpoint_directory(GetParam().checkpoint), options());
   auto logits = sequence.prefill(golden_.ids("prompt.1.ids"));
   const auto ids = golden_.ids("bfloat16.greedy.ids");
   const auto golden_logits = golden_.floats("bfloat16.greedy.logits");

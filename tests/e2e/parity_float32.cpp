@@ -59,7 +59,7 @@ class Float32Parity : public testing::TestWithParam<ParityCase> {
 
 TEST_P(Float32Parity, layers_and_logits_of_each_prompt_equal_transformers) {
   for (const std::string prompt : {"prompt.0.", "prompt.1."}) {
-    ParitySequence sequence(GetParam().checkpoint, options());
+    ParitySequence sequence(checkpoint_directory(GetParam().checkpoint), options());
     const auto logits = prefill(sequence, golden_.ids(prompt + "ids"));
     for (int n = 0; n < sequence.config().layer_count(); ++n) {
       for (const char* part : {"mixer", "output"}) {
@@ -80,7 +80,7 @@ TEST_P(Float32Parity, layers_and_logits_of_each_prompt_equal_transformers) {
 }
 
 TEST_P(Float32Parity, state_after_a_prompt_equals_transformers) {
-  ParitySequence sequence(GetParam().checkpoint, options());
+  ParitySequence sequence(checkpoint_directory(GetParam().checkpoint), options());
   prefill(sequence, golden_.ids("prompt.1.ids"));
   int compared = 0;
   int linear = 0;
@@ -97,7 +97,7 @@ TEST_P(Float32Parity, state_after_a_prompt_equals_transformers) {
 }
 
 TEST_P(Float32Parity, greedy_tokens_equal_transformers) {
-  ParitySequence sequence(GetParam().checkpoint, options());
+  ParitySequence sequence(checkpoint_directory(GetParam().checkpoint), options());
   auto logits = prefill(sequence, golden_.ids("prompt.1.ids"));
   const auto ids = golden_.ids("float32.greedy.ids");
   const auto golden_logits = golden_.floats("float32.greedy.logits");

@@ -1,9 +1,8 @@
 #include "e2e/parity_sequence.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
-
-#include "e2e/parity_golden.h"
 
 namespace replayssm {
 namespace {
@@ -35,10 +34,10 @@ SequenceLayout layout_of(const ModelConfig& config, const ModelOptions& options)
 
 }  // namespace
 
-ParitySequence::ParitySequence(std::string_view checkpoint, const ModelOptions& options,
+ParitySequence::ParitySequence(const std::filesystem::path& checkpoint, const ModelOptions& options,
                                int threads)
     : pool_(threads), ops_(make_cpu_ops(pool_)) {
-  model_ = must(Model::load(checkpoint_directory(checkpoint), options, pool_, *ops_));
+  model_ = must(Model::load(checkpoint, options, pool_, *ops_));
   const SequenceLayout layout = layout_of(model_->config(), options);
   PoolSizes sizes;
   sizes.pages = layout.pages_for(kMostTokens);

@@ -2,6 +2,7 @@
 // everything that the layers put out kept for comparison.
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <span>
@@ -19,7 +20,8 @@ namespace replayssm {
 // Throws std::runtime_error with the message of any Error, so that a test stops there.
 class ParitySequence {
  public:
-  ParitySequence(std::string_view checkpoint, const ModelOptions& options, int threads = 2);
+  ParitySequence(const std::filesystem::path& checkpoint, const ModelOptions& options,
+                 int threads = 2);
 
   // Evaluate tokens after those before them, and return the logits of each, [tokens, vocab_size].
   std::vector<float> prefill(std::span<const TokenId> tokens);  // one chunk

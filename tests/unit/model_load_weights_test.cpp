@@ -129,6 +129,15 @@ TEST(ModelWeights, vision_tower_and_draft_head_are_left_alone) {
   EXPECT_EQ(weights->bytes, used);
 }
 
+TEST(ModelWeights, the_embedded_checkpoint_loads) {
+  const auto directory = std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny";
+  const auto config = load_config(directory);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  const auto weights = load_weights(directory, *config);
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  EXPECT_EQ(weights->layers.size(), static_cast<std::size_t>(config->layer_count()));
+}
+
 TEST(ModelWeights, a_tied_head_is_the_embedding) {
   const TestCheckpoint checkpoint(kTied);
   const auto weights = load(checkpoint);
