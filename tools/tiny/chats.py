@@ -31,8 +31,8 @@ class Chat:
     tools: list[dict] = field(default_factory=list)
 
 
-def exchange(rng: random.Random) -> list[dict]:
-    kind = rng.choices(list(MIX), list(MIX.values()))[0]
+def exchange(rng: random.Random, mix: dict[str, float]) -> list[dict]:
+    kind = rng.choices(list(mix), list(mix.values()))[0]
     if kind == "talk":
         return smalltalk.exchange(rng)
     problem = tasks.trainable(kind, rng)
@@ -45,7 +45,7 @@ def tool_exchange(rng: random.Random, offered: list[toolbox.Tool]) -> tuple[list
     return [*problem.turns, tasks.assistant(problem.answer)], problem.tools
 
 
-def chat(rng: random.Random) -> Chat:
+def chat(rng: random.Random, mix: dict[str, float] = MIX) -> Chat:
     """One to five exchanges, some with a system message, some with tools."""
     made = Chat([])
     if rng.random() < 0.25:
@@ -57,9 +57,9 @@ def chat(rng: random.Random) -> Chat:
             turns, schemas = tool_exchange(rng, offered)
             made.tools = made.tools or schemas
         elif offered:
-            turns = smalltalk.exchange(rng) if rng.random() < 0.5 else exchange(rng)
+            turns = smalltalk.exchange(rng) if rng.random() < 0.5 else exchange(rng, mix)
         else:
-            turns = exchange(rng)
+            turns = exchange(rng, mix)
         made.messages += turns
     return made
 

@@ -26,6 +26,8 @@ BORDERS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)| ?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|[\r\n]+|\s+"
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+# A flatter mix than the training's, so that merges favour no task.
+MIX = chats.MIX | {"add": 5, "sort": 4}
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 
 
@@ -40,7 +42,7 @@ def training_texts(corpus: Path, seed: int):
             yield json.loads(line)
     rng = random.Random(seed)
     for _ in range(30000):
-        for message in chats.chat(rng).messages:
+        for message in chats.chat(rng, MIX).messages:
             yield message["role"] + "\n" + message["content"]
     for _ in range(2000):
         yield json.dumps(chats.toolbox.made_up_tool(rng).schema(rng))
