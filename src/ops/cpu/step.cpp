@@ -36,6 +36,10 @@ void prepare_key_head(const StepTask& task) {
   StepScratch& s = *task.scratch;
   for (int j = 0; j < s.plan.pending; ++j) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
+    ring_key(args.shape, args.rings, task.row->row, task.key_head, r).values.prefetch();
+  }
+  for (int j = 0; j < s.plan.pending; ++j) {
+    const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingKey key = ring_key(args.shape, args.rings, task.row->row, task.key_head, r);
     s.keys[j] = key.as_float(s.key_rows.data() + static_cast<std::size_t>(j) * kKeyDim);
     s.key_scales[j] = *key.scale;
@@ -55,6 +59,13 @@ void prepare_key_head(const StepTask& task) {
 void prepare_value_head(const StepTask& task, int value_head) {
   const StepArgs& args = *task.args;
   StepScratch& s = *task.scratch;
+  for (int j = 0; j < s.plan.pending; ++j) {
+    const int r = args.geometry.ring_row(s.plan.checkpoint + j);
+    const RingCorrection record =
+        ring_correction(args.shape, args.rings, task.row->row, value_head, r);
+    if (args.shape.gate == GateKind::kda) StoredValues{record.gate, DType::f32, 0}.prefetch();
+    record.values.prefetch();
+  }
   for (int j = 0; j < s.plan.pending; ++j) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingCorrection record =
