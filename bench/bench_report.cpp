@@ -8,11 +8,16 @@ namespace replayssm::bench {
 
 std::string_view name_of(Op op) {
   switch (op) {
-    case Op::decode: return "decode";
-    case Op::verify: return "verify";
-    case Op::fold: return "fold";
-    case Op::prefill: return "prefill";
-    case Op::conv: return "conv";
+    case Op::decode:
+      return "decode";
+    case Op::verify:
+      return "verify";
+    case Op::fold:
+      return "fold";
+    case Op::prefill:
+      return "prefill";
+    case Op::conv:
+      return "conv";
   }
   return "unknown";
 }
@@ -65,9 +70,9 @@ std::string to_text(const BenchOptions& o, const BenchReport& r, std::string_vie
                         *r.packed_time_us, *r.packed_time_us / r.time_us);
   }
   if (r.floor_us > 0) {
-    text += fmt::format("  bytes           {:10.2f} MB, {:.1f} GB/s, {:.0f} % of the floor ({:.1f} us)\n",
-                        r.bytes * 1e-6, r.bytes / r.time_us * 1e-3, 100 * r.floor_us / r.time_us,
-                        r.floor_us);
+    text += fmt::format(
+        "  bytes           {:10.2f} MB, {:.1f} GB/s, {:.0f} % of the floor ({:.1f} us)\n",
+        r.bytes * 1e-6, r.bytes / r.time_us * 1e-3, 100 * r.floor_us / r.time_us, r.floor_us);
   }
   text += fmt::format("  this machine    copy {:.1f} GB/s, in-place update {:.1f} GB/s\n",
                       r.ceilings.copy_gb_per_s, r.ceilings.update_gb_per_s);

@@ -15,9 +15,15 @@ std::size_t count(int a, int b = 1, int c = 1, int d = 1) {
 
 void store(std::byte* data, DType type, std::size_t i, float value) {
   switch (type) {
-    case DType::f64: reinterpret_cast<double*>(data)[i] = value; break;
-    case DType::bf16: reinterpret_cast<bf16*>(data)[i] = to_bf16(value); break;
-    default: reinterpret_cast<float*>(data)[i] = value; break;
+    case DType::f64:
+      reinterpret_cast<double*>(data)[i] = value;
+      break;
+    case DType::bf16:
+      reinterpret_cast<bf16*>(data)[i] = to_bf16(value);
+      break;
+    default:
+      reinterpret_cast<float*>(data)[i] = value;
+      break;
   }
 }
 
@@ -38,8 +44,8 @@ LayerSet::LayerSet(const SetOptions& o, const LinearOps& ops)
   corrections_ = AlignedBuffer<std::byte>(count(o.rows, heads.value_heads, ring, kValueDim) *
                                           size_of(correction_type_));
   gates_ = AlignedBuffer<float>(count(o.rows, heads.value_heads, ring, heads.gate_width()));
-  conv_inputs_ = AlignedBuffer<std::byte>(
-      count(o.rows, o.geometry.conv_rows(), heads.channels()) * size_of(o.key));
+  conv_inputs_ = AlignedBuffer<std::byte>(count(o.rows, o.geometry.conv_rows(), heads.channels()) *
+                                          size_of(o.key));
   conv_tails_ = AlignedBuffer<std::byte>(count(o.rows, 3, heads.channels()) * size_of(o.key));
   committed_.assign(count(o.rows), Depth{0});
   checkpoint_.assign(count(o.rows), Depth{0});

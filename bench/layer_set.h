@@ -32,7 +32,7 @@ struct SetOptions {
   DType state = DType::f32;  // as asked for; the backend may keep it wider
   DType key = DType::bf16;
   int rows = 1;
-  int tokens_per_row = 1;    // inputs held per row
+  int tokens_per_row = 1;  // inputs held per row
   std::uint64_t seed = 1;
 };
 

@@ -114,7 +114,7 @@ double error_limit(DType state) { return state == DType::bf16 ? 1e-2 : 1e-6; }
 Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool& pool) {
   REPLAYSSM_TRY(check(o));
   const bool windows = o.op == Op::verify || o.op == Op::conv;
-  const auto geometry = FoldGeometry::make(o.fold_block, windows ? o.window : 1);
+  const auto geometry = FoldGeometry::make(o.fold_block, windows ? o.window : 1, kCpuRingAccess);
   if (!geometry) return geometry.error();
   const int history_max = geometry->pending_max();
   if (o.history && (*o.history < 0 || *o.history > history_max)) {
@@ -125,9 +125,10 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   if (!error) return error.error();
   report.max_error = *error;
   if (!(report.max_error <= error_limit(o.state))) {
-    return Error{fmt::format("the output differs from float64 by {:.2e}, more than {:.0e}: no time "
-                             "is reported",
-                             report.max_error, error_limit(o.state))};
+    return Error{
+        fmt::format("the output differs from float64 by {:.2e}, more than {:.0e}: no time "
+                    "is reported",
+                    report.max_error, error_limit(o.state))};
   }
 
   const std::size_t cache = last_level_cache_bytes();
@@ -135,7 +136,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   SetOptions set_options{o.heads, *geometry, o.state, DType::bf16, o.batch, o.window, 1};
   RotatingSets sets(set_options, ops, cache);
   Timer timer{o, *geometry, ops, sets, {}, std::vector<int>(static_cast<std::size_t>(o.batch)), {}};
-  const Phase phase = o.op == Op::prefill ? Phase::prefill
+  const Phase phase = o.op == Op::prefill  ? Phase::prefill
                       : o.op == Op::verify ? Phase::verify
                                            : Phase::decode;
   for (int row = 0; row < o.batch; ++row) {
@@ -179,7 +180,8 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
         const RingView rings = set.rings();
         std::vector<FoldRow> rows;
         for (int row = 0; row < o.batch; ++row) {
-          rows.push_back({RowIndex{row}, Depth{o.fold_block}, records, SlotId{row}, SlotId{row}, {}});
+          rows.push_back(
+              {RowIndex{row}, Depth{o.fold_block}, records, SlotId{row}, SlotId{row}, {}});
         }
         return ops.fold({o.heads, *geometry, {&states, 1}, {&rings, 1}, rows});
       });

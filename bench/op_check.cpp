@@ -47,9 +47,12 @@ Result<std::vector<double>> outputs_of(const BenchOptions& o, const FoldGeometry
     for (const RowTokens& row : rows) {
       const auto r = static_cast<std::size_t>(row.row.value);
       const CursorView cursors = set.cursors();
-      const FoldRow fold_row{row.row, cursors.checkpoint[r],
-                             cursors.committed[r] - cursors.checkpoint[r], cursors.base[r],
-                             kNullSlot, buffer};
+      const FoldRow fold_row{row.row,
+                             cursors.checkpoint[r],
+                             cursors.committed[r] - cursors.checkpoint[r],
+                             cursors.base[r],
+                             kNullSlot,
+                             buffer};
       REPLAYSSM_TRY(ops.fold({o.heads, geometry, {&states, 1}, {&rings, 1}, {&fold_row, 1}}));
       all.insert(all.end(), buffer.begin(), buffer.end());
     }
@@ -61,7 +64,7 @@ Result<std::vector<double>> outputs_of(const BenchOptions& o, const FoldGeometry
 
 Result<double> check_op(const BenchOptions& options, LinearOps& ops) {
   const int window = options.op == Op::verify || options.op == Op::conv ? options.window : 1;
-  const auto geometry = FoldGeometry::make(options.fold_block, window);
+  const auto geometry = FoldGeometry::make(options.fold_block, window, kCpuRingAccess);
   if (!geometry) return geometry.error();
   const auto reference = make_reference_ops();
   auto got = outputs_of(options, *geometry, ops);

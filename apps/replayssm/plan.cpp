@@ -119,7 +119,8 @@ void print_json(const Planned& planned) {
 int plan(const PlanFlags& flags) {
   const auto budget = parse_bytes("--memory", flags.memory);
   if (!budget) return fail(budget.error(), kBadFlags);
-  const auto geometry = FoldGeometry::make(flags.engine.fold_block, flags.draft_tokens);
+  const auto geometry =
+      FoldGeometry::make(flags.engine.fold_block, flags.draft_tokens, kCpuRingAccess);
   if (!geometry) return fail(geometry.error(), kBadFlags);
   if (flags.engine.disable_replay && flags.draft_tokens > 1) {
     return fail(refuse("--speculative-num-draft-tokens", flags.draft_tokens,

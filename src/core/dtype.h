@@ -11,10 +11,13 @@ enum class DType { f64, f32, bf16, f16 };
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {
-    case DType::f64: return 8;
-    case DType::f32: return 4;
+    case DType::f64:
+      return 8;
+    case DType::f32:
+      return 4;
     case DType::bf16:
-    case DType::f16: return 2;
+    case DType::f16:
+      return 2;
   }
   return 0;
 }
@@ -22,10 +25,14 @@ constexpr std::size_t size_of(DType type) {
 // "float32" and so on, as flags and config files spell it.
 constexpr std::string_view name_of(DType type) {
   switch (type) {
-    case DType::f64: return "float64";
-    case DType::f32: return "float32";
-    case DType::bf16: return "bfloat16";
-    case DType::f16: return "float16";
+    case DType::f64:
+      return "float64";
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
   }
   return "unknown";
 }

@@ -69,9 +69,9 @@ using Status = Result<void>;
 }  // namespace replayssm
 
 // Returns the error of a Status expression from the enclosing function.
-#define REPLAYSSM_TRY(expression)                                            \
-  do {                                                                       \
-    if (auto replayssm_status = (expression); !replayssm_status.ok()) {      \
-      return replayssm_status.error();                                       \
-    }                                                                        \
+#define REPLAYSSM_TRY(expression)                                       \
+  do {                                                                  \
+    if (auto replayssm_status = (expression); !replayssm_status.ok()) { \
+      return replayssm_status.error();                                  \
+    }                                                                   \
   } while (false)

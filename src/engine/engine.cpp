@@ -42,7 +42,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.model_path);
   if (!config) return config.error();
-  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max);
+  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max, kCpuRingAccess);
   if (!geometry) return geometry.error();
   const auto fingerprint = model_fingerprint(options.model_path);
   if (!fingerprint) return fingerprint.error();

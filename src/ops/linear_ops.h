@@ -52,11 +52,11 @@ struct StepArgs {
 // One row of a fold: records [from, from + records) into the state at depth `from`.
 struct FoldRow {
   RowIndex row;
-  Depth from;                     // depth of the source state; the source is not read at 0
-  int records = 0;                // 0 <= records <= R
-  SlotId source;                  // null: a null row, nothing is touched
-  SlotId destination;             // may equal source; null with `buffer` set
-  std::span<float> buffer;        // instead of a destination slot: layers x [value_heads, V, K]
+  Depth from;               // depth of the source state; the source is not read at 0
+  int records = 0;          // 0 <= records <= R
+  SlotId source;            // null: a null row, nothing is touched
+  SlotId destination;       // may equal source; null with `buffer` set
+  std::span<float> buffer;  // instead of a destination slot: layers x [value_heads, V, K]
 };
 
 struct FoldArgs {
@@ -132,7 +132,8 @@ class LinearOps {
   // for bit, as window_step over the same tokens.
   virtual Status chunk_prefill(const StepArgs& args) = 0;
 
-  // S' = S diag(A) + sum_j d_j (k_j .* w_j)^T over the given records in ascending order, all layers.
+  // S' = S diag(A) + sum_j d_j (k_j .* w_j)^T over the given records in ascending order, all
+  // layers.
   virtual Status fold(const FoldArgs& args) = 0;
 
   // c += L * blocks; where blocks > 0, base = home; t += m. blocks is 1 for a window with
@@ -164,6 +165,10 @@ class LinearOps {
 
 // float64, plain loops; states and corrections are f64. Uses no threads.
 std::unique_ptr<LinearOps> make_reference_ops();
+
+// On the CPU one task owns a key head and finishes its reads before the first append, so rings may
+// be the smaller ones (tests/ops/exactness_test.cpp).
+inline constexpr RingAccess kCpuRingAccess = RingAccess::staged;
 
 // The CPU backend on the best instruction set that this machine has. `pool` outlives it.
 std::unique_ptr<LinearOps> make_cpu_ops(ThreadPool& pool);

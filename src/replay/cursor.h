@@ -9,7 +9,8 @@ namespace replayssm {
 
 // committed: tokens decided and evaluated (their records, conv inputs and KV exist).
 // checkpoint: depth of the state in the base slot, a multiple of the fold block.
-// Invariant at every step boundary: checkpoint + pending == committed, 0 <= pending <= L + T_max - 1.
+// Invariant at every step boundary: checkpoint + pending == committed, 0 <= pending <= L + T_max
+// - 1.
 struct Cursor {
   Depth committed;
   Depth checkpoint;

@@ -34,7 +34,8 @@ std::string format_bytes(std::int64_t bytes) {
 }
 
 Result<std::int64_t> parse_bytes(std::string_view field, std::string_view text) {
-  static constexpr std::string_view kAccepted = "a positive size such as 24GiB, 512MiB, 1.5GB or bytes";
+  static constexpr std::string_view kAccepted =
+      "a positive size such as 24GiB, 512MiB, 1.5GB or bytes";
   const std::string copy(text);
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
@@ -80,8 +81,7 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
   }
   const std::int64_t kv_room = room - rows * row_bytes(needs);
   const std::int64_t pages =
-      page_bytes == 0 ? rows * context_pages
-                      : std::min(kv_room / page_bytes, rows * context_pages);
+      page_bytes == 0 ? rows * context_pages : std::min(kv_room / page_bytes, rows * context_pages);
 
   MemoryPlan plan;
   plan.rows = static_cast<int>(rows);

@@ -17,15 +17,15 @@ struct MemoryNeeds {
   std::int64_t workspace = 0;
   std::int64_t drafter = 0;
   std::int64_t graphs = 0;
-  std::int64_t slot = 0;            // one checkpoint over all layers, conv tail included
-  std::int64_t ring_per_row = 0;    // records over all layers; 0 with replay off
+  std::int64_t slot = 0;          // one checkpoint over all layers, conv tail included
+  std::int64_t ring_per_row = 0;  // records over all layers; 0 with replay off
   std::int64_t conv_ring_per_row = 0;
-  std::int64_t kv_per_token = 0;    // keys and values over all attention layers
+  std::int64_t kv_per_token = 0;  // keys and values over all attention layers
   int page_tokens = 16;
-  int context_length = 0;           // the longest request in tokens, > 0
-  int max_running_requests = 0;     // 0: as many as fit
-  int max_useful_requests = 256;    // where max_running_requests is 0, not more than this
-  int slots_beyond_rows = 0;        // for shared bases and cached checkpoints
+  int context_length = 0;         // the longest request in tokens, > 0
+  int max_running_requests = 0;   // 0: as many as fit
+  int max_useful_requests = 256;  // where max_running_requests is 0, not more than this
+  int slots_beyond_rows = 0;      // for shared bases and cached checkpoints
 };
 
 // One line of the printed table.
@@ -39,7 +39,7 @@ struct MemoryPlan {
   int rows = 0;
   int slots = 0;
   int pages = 0;
-  std::int64_t used = 0;    // the sum of the lines
+  std::int64_t used = 0;  // the sum of the lines
   std::int64_t budget = 0;
   std::vector<MemoryLine> lines;
 };

@@ -33,8 +33,6 @@ inline StateTraffic chunk_traffic(const Cursor& cursor, int n, const FoldGeometr
 }
 
 // The packed step reads and writes the state once for the tokens it is given together.
-inline StateTraffic packed_traffic(Depth committed) {
-  return {committed.tokens > 0 ? 1 : 0, 1, 0};
-}
+inline StateTraffic packed_traffic(Depth committed) { return {committed.tokens > 0 ? 1 : 0, 1, 0}; }
 
 }  // namespace replayssm
