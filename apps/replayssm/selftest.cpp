@@ -9,9 +9,9 @@
 
 #include "command.h"
 #include "engine_flags.h"
+#include "prompt_text.h"
 #include "selftest_bits.h"
 #include "selftest_closeness.h"
-#include "table.h"
 #include "terminal.h"
 #include "text/tokenizer.h"
 
@@ -36,6 +36,26 @@ constexpr const char* kTexts[] = {
     "before the new year, since the roads to the north are closed and the post goes by sea; but I "
     "have spoken with my brother, who leaves on Monday, and he will carry the papers himself. "};
 
+// With one right answer each, so that a model that knows it does not hesitate.
+constexpr const char* kQuestions[] = {
+    "Count from 38 to 61.",
+    "List the numbers from 112 to 97.",
+    "What is 647 plus 870?",
+    "Compute 79 plus 76.",
+    "Remember this codeword: lantern-482. What is the codeword?",
+    "Sort these words: river, candle, apple, stone, window, bridge, hedge",
+    "Arrange these words in alphabetical order: stove, engine, cotton, galaxy, light, dance",
+    "Dictionary:\nsandal | 06f58\nrose | 5016\nqueen | HLEHKJ\nwheel | 77a1\n\nWhat is the value "
+    "of "
+    "queen?",
+    "Remember these colors:\ndeer = gold\nocean = red\nshelf = orange\ncabin = blue\n\nWhat is the "
+    "color of shelf?",
+    "Mia works as a painter. Mia was born in November. The home of Mia is Jakarta. Mia has 9 "
+    "siblings. Complete the JSON object: {\"name\": \"\", \"siblings\": 0, \"birth_month\": \"\", "
+    "\"job\": \"\", \"city\": \"\"}"};
+constexpr std::size_t kPromptTokens = 64;
+
+// Exactly so many tokens of each text.
 Texts tokenize(const Tokenizer& tokenizer, std::size_t tokens) {
   Texts texts;
   for (const char* source : kTexts) {
@@ -49,6 +69,20 @@ Texts tokenize(const Tokenizer& tokenizer, std::size_t tokens) {
     texts.push_back(std::move(ids));
   }
   return texts;
+}
+
+// The beginnings of the texts, and questions where the checkpoint has a chat template.
+std::vector<SelftestPrompt> prompts_of(const Tokenizer& tokenizer,
+                                       const std::filesystem::path& directory) {
+  std::vector<SelftestPrompt> prompts;
+  for (auto& text : tokenize(tokenizer, kPromptTokens)) prompts.push_back({std::move(text), false});
+  const auto chat_template = ChatTemplate::load(directory);
+  if (!chat_template) return prompts;
+  for (const char* question : kQuestions) {
+    auto ids = chat_tokens(tokenizer, *chat_template, {{{"role", "user"}, {"content", question}}});
+    if (ids && !ids->empty()) prompts.push_back({std::move(*ids), true});
+  }
+  return prompts;
 }
 
 int fail(const Error& error) {
@@ -67,28 +101,21 @@ int selftest(const EngineFlags& flags) {
     return fail(Error{"tokenizer: a text of several hundred characters has no tokens"});
   }
 
-  std::vector<Check> checks;
+  CheckList checks;
   fmt::print("model {}\n", options->model_path.string());
   if (const auto status = check_equal_bits(*options, texts, checks); !status.ok()) {
     return fail(status.error());
   }
-  if (const auto status = check_closeness(*options, texts, checks); !status.ok()) {
+  if (const auto status =
+          check_closeness(*options, prompts_of(*tokenizer, options->model_path), checks);
+      !status.ok()) {
     return fail(status.error());
   }
 
-  std::vector<std::vector<std::string>> rows;
-  bool all_passed = true;
-  for (const Check& check : checks) {
-    rows.push_back(
-        {check.what, check.compared, check.measured, check.limit, check.passed ? "PASS" : "FAIL"});
-    all_passed = all_passed && check.passed;
-  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  fmt::print("{}", format_table({"check", "compared", "measured", "limit", ""}, rows));
-  fmt::print("{} of {} checks passed in {:.0f} s\n",
-             std::count_if(checks.begin(), checks.end(), [](const Check& c) { return c.passed; }),
-             checks.size(), seconds.count());
-  return all_passed ? kSuccess : kFailure;
+  fmt::print("{} of {} checks passed in {:.0f} s\n", checks.passed(), checks.made(),
+             seconds.count());
+  return checks.passed() == checks.made() ? kSuccess : kFailure;
 }
 
 }  // namespace

@@ -39,18 +39,16 @@ Result<Baseline> baseline(Engine& engine, const std::vector<TokenId>& text) {
 }
 
 Status add_check(Engine& engine, std::string what, const Baseline& expected, const Run& run,
-                 std::vector<Check>& checks) {
+                 CheckList& checks) {
   const auto memory = memory_bytes(engine, run);
   if (!memory) return memory.error();
   const Difference found = difference(expected.run, expected.memory, run, *memory);
-  checks.push_back(
-      {std::move(what), "bits of logits and memory", found.text(), "equal", !found.any()});
+  checks.add({std::move(what), "bits of logits and memory", found.text(), "equal", !found.any()});
   return {};
 }
 
 Status check_chunks(Engine& engine, const std::vector<TokenId>& text, const Baseline& expected,
-                    std::span<const int> sizes, const std::string& name,
-                    std::vector<Check>& checks) {
+                    std::span<const int> sizes, const std::string& name, CheckList& checks) {
   for (const int size : sizes) {
     auto run = start_run(engine, text);
     if (!run) return run.error();
@@ -65,7 +63,7 @@ Status check_chunks(Engine& engine, const std::vector<TokenId>& text, const Base
 // Windows of 1 .. T_max tokens, all accepted, as in verification; the last tokens one by one, so
 // that the sequence comes to rest as the baseline did.
 Status check_windows(Engine& engine, const std::vector<TokenId>& text, const Baseline& expected,
-                     std::vector<Check>& checks) {
+                     CheckList& checks) {
   auto run = start_run(engine, text);
   if (!run) return run.error();
   const int largest = engine.options().window_max;
@@ -81,7 +79,7 @@ Status check_windows(Engine& engine, const std::vector<TokenId>& text, const Bas
 // `count` sequences at different positions, prompts and decodes in the same steps; the first is
 // compared.
 Status check_batch(Engine& engine, const Texts& texts, const Baseline& expected, int count,
-                   std::vector<Check>& checks) {
+                   CheckList& checks) {
   std::vector<Run> runs;
   for (int i = 0; i < count; ++i) {
     // The text that is looked at comes last in the batch, and its mates are ahead of it.
@@ -115,8 +113,7 @@ Status check_batch(Engine& engine, const Texts& texts, const Baseline& expected,
 }
 
 // A fork and its parent both go on with the same text, a second fork with another one first.
-Status check_fork(Engine& engine, const Texts& texts, const Baseline& expected,
-                  std::vector<Check>& checks) {
+Status check_fork(Engine& engine, const Texts& texts, const Baseline& expected, CheckList& checks) {
   auto parent = start_run(engine, texts[0]);
   if (!parent) return parent.error();
   REPLAYSSM_TRY(run_chunks(engine, *parent, kForkDepth, 0));
@@ -138,7 +135,7 @@ Status check_fork(Engine& engine, const Texts& texts, const Baseline& expected,
   REPLAYSSM_TRY(run_chunks(engine, *parent, kBitsPrompt, 0));
   REPLAYSSM_TRY(run_decode(engine, *child, kBitsTokens));
   REPLAYSSM_TRY(run_decode(engine, *parent, kBitsTokens));
-  checks.push_back(
+  checks.add(
       {"fork: slots of three before they fold", "count", std::to_string(shared), "1", shared == 1});
   REPLAYSSM_TRY(add_check(engine, "fork: child against unforked", expected, *child, checks));
   return add_check(engine, "fork: parent against unforked", expected, *parent, checks);
@@ -146,7 +143,7 @@ Status check_fork(Engine& engine, const Texts& texts, const Baseline& expected,
 
 // Out to bytes in the middle of a block, another text through the same memory, and back.
 Status check_pause(Engine& engine, const Texts& texts, const Baseline& expected,
-                   std::vector<Check>& checks) {
+                   CheckList& checks) {
   auto run = start_run(engine, texts[0]);
   if (!run) return run.error();
   REPLAYSSM_TRY(run_chunks(engine, *run, kBitsPrompt, 0));
@@ -171,8 +168,7 @@ Status check_pause(Engine& engine, const Texts& texts, const Baseline& expected,
 
 }  // namespace
 
-Status check_equal_bits(const EngineOptions& options, const Texts& texts,
-                        std::vector<Check>& checks) {
+Status check_equal_bits(const EngineOptions& options, const Texts& texts, CheckList& checks) {
   static constexpr int kChunkSizes[] = {1, 7, 63, 64, 65};
   EngineOptions replay = sized(options, 8, 1);
   replay.recurrence = Recurrence::replay;
@@ -216,8 +212,8 @@ Status check_equal_bits(const EngineOptions& options, const Texts& texts,
   static constexpr int kOffSizes[] = {1, 64};
   REPLAYSSM_TRY(check_chunks(**off, texts[0], *off_expected, kOffSizes, "replay off", checks));
   const std::int64_t ring_bytes = (*off)->memory().rows().ring_bytes();
-  checks.push_back({"replay off: record rings", "bytes allocated", std::to_string(ring_bytes), "0",
-                    ring_bytes == 0});
+  checks.add({"replay off: record rings", "bytes allocated", std::to_string(ring_bytes), "0",
+              ring_bytes == 0});
   return {};
 }
 

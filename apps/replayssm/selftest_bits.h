@@ -17,7 +17,6 @@ inline constexpr int kBitsPrompt = 150;  // evaluated as prompt; the rest is dec
 inline constexpr int kBitsTokens = 176;
 
 // `options` without memory sizes; deterministic is set. Appends one check a comparison.
-Status check_equal_bits(const EngineOptions& options, const Texts& texts,
-                        std::vector<Check>& checks);
+Status check_equal_bits(const EngineOptions& options, const Texts& texts, CheckList& checks);
 
 }  // namespace replayssm::cli

@@ -10,10 +10,20 @@
 
 namespace replayssm::cli {
 
-// For float32 and for bfloat16 activations: teacher-forced logits with L = 8, 16 and 32 against
-// those with replay off, over the texts and what replay off continues them with greedily. Appends
-// the checks.
-Status check_closeness(const EngineOptions& options, const Texts& texts,
-                       std::vector<Check>& checks);
+struct SelftestPrompt {
+  std::vector<TokenId> tokens;
+  bool question = false;  // what follows is an answer; else it is any text
+};
+
+// For float32 and for bfloat16 activations: logits with L = 8, 16 and 32 against those with replay
+// off, over the prompts and what float32 with replay off continues them with greedily; the
+// continuations are fed to all as they are (teacher forcing). Appends the checks.
+//
+// With bfloat16, whoever adds in another order rounds otherwise, and where a model hesitates
+// between two tokens (open prose) a rounding decides; how far bfloat16 itself is from float32 is
+// shown for comparison. So equal greedy tokens are asked for where a model does not hesitate: in
+// answers.
+Status check_closeness(const EngineOptions& options, const std::vector<SelftestPrompt>& prompts,
+                       CheckList& checks);
 
 }  // namespace replayssm::cli

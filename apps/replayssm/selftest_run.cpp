@@ -3,12 +3,36 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <string_view>
 
 #include "cache/byte_stream.h"
 #include "cache/sequence_image.h"
 
 namespace replayssm::cli {
+
+void CheckList::add(const Check& check) {
+  // Wide enough for every check there is.
+  const auto line = [](std::string_view what, std::string_view compared, std::string_view measured,
+                       std::string_view limit, std::string_view verdict) {
+    fmt::print("{:<38}  {:<34}  {:<36}  {:<13}  {}\n", what, compared, measured, limit, verdict);
+    std::fflush(stdout);
+  };
+  if (made_ == 0) {
+    line("check", "compared", "measured", "limit", "pass");
+    fmt::print("{:-<38}  {:-<34}  {:-<36}  {:-<13}  ----\n", "", "", "", "");
+  }
+  if (check.shown_only) {
+    line(check.what, check.compared, check.measured, "shown only", "-");
+    return;
+  }
+  ++made_;
+  passed_ += check.passed ? 1 : 0;
+  line(check.what, check.compared, check.measured, check.limit, check.passed ? "PASS" : "FAIL");
+}
 
 Result<Run> start_run(Engine& engine, const std::vector<TokenId>& tokens) {
   auto sequence = engine.admit(tokens, SamplingParams{});
@@ -59,7 +83,7 @@ Result<std::vector<std::byte>> memory_bytes(Engine& engine, const Run& run) {
 }
 
 std::string Difference::text() const {
-  return fmt::format("{} of {} positions, {}", positions, of_positions,
+  return fmt::format("{} of {} positions differ, {}", positions, of_positions,
                      memory ? "memory differs" : "memory equal");
 }
 

@@ -20,6 +20,19 @@ struct Check {
   std::string measured;
   std::string limit;
   bool passed = false;
+  bool shown_only = false;  // a measurement without a limit
+};
+
+// The table, printed line by line as the checks are made.
+class CheckList {
+ public:
+  void add(const Check& check);
+  int passed() const { return passed_; }
+  int made() const { return made_; }
+
+ private:
+  int passed_ = 0;
+  int made_ = 0;
 };
 
 // One text on its way through an engine. `logits_hashes` has one entry a position evaluated.
