@@ -14,8 +14,8 @@ nlohmann::ordered_json to_json(const BenchOptions& options, const BenchReport& r
                                std::string_view device, int threads);
 
 // A few lines for a terminal.
-std::string to_text(const BenchOptions& options, const BenchReport& report,
-                    std::string_view device, int threads);
+std::string to_text(const BenchOptions& options, const BenchReport& report, std::string_view device,
+                    int threads);
 
 std::string_view name_of(Op op);
 

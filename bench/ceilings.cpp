@@ -17,9 +17,8 @@ double median_gb_per_s(ThreadPool& pool, std::size_t floats, double bytes,
                        const std::function<void(std::size_t begin, std::size_t end)>& pass) {
   const std::size_t blocks = floats / kBlock;
   const double us = median_us(9, [&] {
-    pool.parallel_for(blocks, [&](std::size_t block, int) {
-      pass(block * kBlock, (block + 1) * kBlock);
-    });
+    pool.parallel_for(blocks,
+                      [&](std::size_t block, int) { pass(block * kBlock, (block + 1) * kBlock); });
   });
   return bytes / us * 1e-3;
 }

@@ -19,22 +19,22 @@ namespace replayssm {
 // LinearOps::export_state and import_state convert to [value_heads, V, K].
 struct StateView {
   void* data = nullptr;
-  DType type = DType::f32;        // f32 or bf16; f64 on the reference backend
-  std::size_t slot_stride = 0;    // elements from one slot to the next, >= state_elements()
+  DType type = DType::f32;      // f32 or bf16; f64 on the reference backend
+  std::size_t slot_stride = 0;  // elements from one slot to the next, >= state_elements()
   int slots = 0;
 };
 
 // One layer's record rings. Row r of a ring holds the record of the newest position i with
 // i mod R == r.
 struct RingView {
-  void* keys = nullptr;              // [rows, key_heads, R, K], raw (not normalised) activations
-  DType key_type = DType::f32;       // f32, or bf16 where activations are bf16 values
-  float* key_scales = nullptr;       // [rows, key_heads, R], inverse L2 norm of the key
-  void* corrections = nullptr;       // [rows, value_heads, R, V], corrected values d
+  void* keys = nullptr;                // [rows, key_heads, R, K], raw (not normalised) activations
+  DType key_type = DType::f32;         // f32, or bf16 where activations are bf16 values
+  float* key_scales = nullptr;         // [rows, key_heads, R], inverse L2 norm of the key
+  void* corrections = nullptr;         // [rows, value_heads, R, V], corrected values d
   DType correction_type = DType::f32;  // f32 with an f32 state
-  float* gates = nullptr;            // [rows, value_heads, R, gate_width], log gate g <= 0
+  float* gates = nullptr;              // [rows, value_heads, R, gate_width], log gate g <= 0
   int rows = 0;
-  int ring_rows = 0;                 // R, FoldGeometry::ring_rows()
+  int ring_rows = 0;  // R, FoldGeometry::ring_rows()
 };
 
 // One layer's rings of pre-activation conv inputs, addressed by position: row i mod conv_rows.
@@ -42,7 +42,7 @@ struct ConvRingView {
   void* inputs = nullptr;   // [rows, conv_rows, channels]
   DType type = DType::f32;  // f32, or bf16 where activations are bf16 values
   int rows = 0;
-  int conv_rows = 0;        // FoldGeometry::conv_rows()
+  int conv_rows = 0;  // FoldGeometry::conv_rows()
   int channels = 0;
 };
 

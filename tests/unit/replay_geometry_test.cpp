@@ -38,8 +38,8 @@ TEST(FoldGeometry, RingIsTheSmallestPowerOfTwoThatTheBoundAllows) {
     for (int window = 1; window <= std::min(block, 16); ++window) {
       const auto shared = FoldGeometry::make(block, window, RingAccess::shared).value();
       const auto staged = FoldGeometry::make(block, window, RingAccess::staged).value();
-      for (const auto& [geometry, need] : {std::pair{shared, block + 2 * window - 1},
-                                           std::pair{staged, block + window - 1}}) {
+      for (const auto& [geometry, need] :
+           {std::pair{shared, block + 2 * window - 1}, std::pair{staged, block + window - 1}}) {
         EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(geometry.ring_rows())));
         EXPECT_GE(geometry.ring_rows(), need);
         EXPECT_LT(geometry.ring_rows() / 2, need);

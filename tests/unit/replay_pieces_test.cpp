@@ -84,7 +84,8 @@ TEST(Cursor, AnySplitIntoWindowsAndChunksEndsAtRest) {
       for (int split = 0; split <= total; ++split) {
         Cursor cursor;
         if (split > 0) {
-          cursor = advanced(cursor, blocks_folded_by_chunk(cursor, split, geometry), split, geometry);
+          cursor =
+              advanced(cursor, blocks_folded_by_chunk(cursor, split, geometry), split, geometry);
         }
         while (cursor.committed.tokens < total) {
           cursor = advanced(cursor, blocks_folded_by_window(cursor, geometry), 1, geometry);
@@ -101,7 +102,8 @@ TEST(Cursor, AChunkFoldsWhatItsPiecesFoldOrLeavesOneBlockPending) {
     for (const Cursor& cursor : cursors(geometry)) {
       for (int n = 1; n <= 4 * block + 1; ++n) {
         int folds = 0;
-        for_each_piece(cursor, n, geometry, [&](Depth) { ++folds; }, [](const Piece&) {});
+        for_each_piece(
+            cursor, n, geometry, [&](Depth) { ++folds; }, [](const Piece&) {});
         EXPECT_EQ(folds, blocks_folded_by_chunk(cursor, n, geometry));
       }
     }
