@@ -120,6 +120,7 @@ StateId Automaton::close(std::vector<Place> reached) {
     }
   }
   std::sort(state.places.begin(), state.places.end());
+  if (state.places.size() > kMostPlaces) state.places.resize(kMostPlaces);
   return intern(std::move(state));
 }
 

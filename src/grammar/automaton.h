@@ -30,6 +30,10 @@ class Automaton {
   static constexpr std::size_t kMostStates = 1u << 16;
   static constexpr std::size_t kMostStacks = 1u << 20;
   static constexpr StateId kDead = 0;
+  // Places in one state. Of more, which only patterns with nested repetitions have, the rest is
+  // left out: each place can be completed by itself, so that fewer texts come out, and none is cut
+  // off.
+  static constexpr std::size_t kMostPlaces = 1024;
 
   explicit Automaton(const Program& program);
 

@@ -13,6 +13,10 @@ namespace replayssm::grammar {
 namespace {
 
 constexpr int kMostNesting = 64;  // of schemas and of the merges they need
+constexpr int kMostJsonNesting = 200;
+// Schemas that are looked at, those that merging makes included: alternatives in alternatives
+// multiply.
+constexpr int kMostSchemas = 10'000;
 constexpr std::uint32_t kMostCount = 1'000'000;
 
 using Names = std::set<std::string, std::less<>>;
@@ -23,6 +27,14 @@ const Names kArrayKeywords = {"items", "prefixItems", "minItems", "maxItems"};
 const Names kStringKeywords = {"minLength", "maxLength", "pattern", "format"};
 const Names kNumberKeywords = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
 const Names kOtherKeywords = {"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"};
+
+// Copies and texts of JSON recurse, so what is nested too deep goes no further than here.
+bool nests_deeper(const Json& value, int levels) {
+  if (!value.is_structured()) return false;
+  if (levels == 0) return true;
+  return std::any_of(value.begin(), value.end(),
+                     [&](const Json& part) { return nests_deeper(part, levels - 1); });
+}
 
 // A place in the schema, for errors.
 struct At {
@@ -46,18 +58,24 @@ class SchemaCompiler {
   explicit SchemaCompiler(const Json& root) : root_(&root), rules_(builder_) {}
 
   Result<Program> compile() {
+    if (nests_deeper(*root_, kMostJsonNesting)) {
+      return Error{fmt::format("schema: it nests deeper than {} levels", kMostJsonNesting)};
+    }
     const RuleId value = builder_.declare();
     references_["#"] = value;
     REPLAYSSM_TRY(compile_into(value, *root_, At{}));
     const RuleId document = builder_.rule(rules_.whitespace(builder_.call(value, builder_.done())));
-    if (builder_.overflow()) {
-      return Error{fmt::format("schema: it is too large; expected one of at most {} nodes",
-                               ProgramBuilder::kMostNodes)};
-    }
+    if (builder_.overflow()) return too_large();
     return std::move(builder_).finish(document);
   }
 
  private:
+  static Error too_large() {
+    return Error{fmt::format(
+        "schema: it is too large; expected at most {} schemas and a grammar of {} nodes",
+        kMostSchemas, ProgramBuilder::kMostNodes)};
+  }
+
   void define(RuleId rule, NodeId entry) { builder_.define(rule, entry); }
   NodeId done() const { return builder_.done(); }
 
@@ -83,6 +101,7 @@ class SchemaCompiler {
 
   Status compile_into(RuleId rule, const Json& schema, const At& at) {
     if (at.nesting > kMostNesting) return at.error("schemas nest deeper than 64");
+    if (++schemas_ > kMostSchemas || builder_.overflow()) return too_large();
     if (schema == true) {
       define(rule, builder_.call(rules_.any_value(), done()));
       return {};
@@ -444,6 +463,7 @@ class SchemaCompiler {
   ProgramBuilder builder_;
   JsonRules rules_;
   std::map<std::string, RuleId> references_;
+  int schemas_ = 0;
 };
 
 }  // namespace

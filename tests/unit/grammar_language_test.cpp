@@ -140,6 +140,19 @@ TEST(GrammarLanguage, NumbersKeepTheirBounds) {
   EXPECT_GT(valid_schemas, 80);
 }
 
+// White space is ASCII or Unicode, depending on whom one asks; only what both agree on comes out.
+TEST(GrammarLanguage, ClassesOfWhiteSpaceAreReadNarrowly) {
+  const auto tokens = [](const std::string& pattern) {
+    return testing::constrained(Json{{"pattern", pattern}}.dump());
+  };
+  const std::string_view no_break_space = "\"\xC2\xA0\"";
+  for (const std::string pattern : {"^\\s$", "^[\\s]$", "^\\S$", "^[^\\s]$", "^[^\\S]$"}) {
+    EXPECT_FALSE(accepts(tokens(pattern), no_break_space)) << pattern;
+  }
+  EXPECT_TRUE(accepts(tokens("^[^\\S]$"), "\" \""));
+  EXPECT_TRUE(accepts(tokens("^[^\\s]$"), "\"x\""));
+}
+
 TEST(GrammarLanguage, LargeBoundsAreExact) {
   const auto tokens = testing::constrained(
       R"({"type": "integer", "minimum": -9007199254740993, "maximum": 9007199254740993})");

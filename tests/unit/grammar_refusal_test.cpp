@@ -135,5 +135,19 @@ TEST(GrammarRefusal, TooLargeAndTooDeepSchemas) {
   expect_refused({large.dump(), {"too large"}});
 }
 
+TEST(GrammarRefusal, SchemasThatMultiplyOrNestWithoutEnd) {
+  // Each level asks for both alternatives of the next under a condition of its own.
+  Json schema = {{"$defs", {{"a15", {{"type", "string"}}}}}, {"$ref", "#/$defs/a0"}};
+  for (int i = 0; i < 15; ++i) {
+    const Json next = {{"$ref", fmt::format("#/$defs/a{}", i + 1)}};
+    schema["$defs"][fmt::format("a{}", i)] = {{"anyOf", Json::array({next, next})},
+                                              {"minLength", i}};
+  }
+  expect_refused({schema.dump(), {"too large"}});
+  Json deep = 1;
+  for (int i = 0; i < 300; ++i) deep = Json::array({deep});
+  expect_refused({Json{{"const", deep}}.dump(), {"200 levels"}});
+}
+
 }  // namespace
 }  // namespace replayssm::grammar
