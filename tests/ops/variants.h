@@ -60,7 +60,8 @@ inline Trace run_alone(LayerMemory& memory, const Tokens& tokens, const std::vec
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 inline bool same_bits(const std::vector<std::vector<float>>& a,
