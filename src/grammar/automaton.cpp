@@ -30,6 +30,16 @@ Automaton::Automaton(const Program& program) : program_(&program) {
     class_of_[byte] = entry.first->second;
   }
   classes_ = classes.size();
+  if (program.character) {
+    std::vector<NodeId> entries = {program.rules[*program.character].entry};
+    while (!entries.empty()) {
+      const NodeId id = entries.back();
+      const Node& node = program.nodes[id];
+      entries.pop_back();
+      if (node.kind == Node::Kind::split) entries.insert(entries.end(), {node.next, node.other});
+      if (node.kind == Node::Kind::bytes && program.sets[node.set]['a']) plain_head_ = id;
+    }
+  }
   forget();
 }
 
@@ -186,6 +196,25 @@ bool Automaton::self_loop(StateId state, StateId at, unsigned byte, std::size_t 
     if (!self_loop(state, to, second, more - 1)) return false;
   }
   return true;
+}
+
+std::optional<std::uint32_t> Automaton::room_in_string(StateId state) const {
+  const Place* head = nullptr;
+  for (const Place& place : states_[state].places) {
+    if (place.node == plain_head_) head = &place;
+  }
+  if (head == nullptr || head->stack == 0) return std::nullopt;
+  // No other place may take a character, or it might take more of them.
+  for (const Place& place : states_[state].places) {
+    ByteSet set = program_->sets[program_->nodes[place.node].set];
+    set.reset('"').reset('\\');
+    if (set.any() && place.stack != head->stack) return std::nullopt;
+  }
+  const Stack& frame = stacks_[head->stack];
+  const Node& repeat = program_->nodes[frame.node];
+  if (repeat.kind != Node::Kind::repeat) return std::nullopt;
+  // The frame counts the character that is about to come.
+  return repeat.most == kUnbounded ? kUnbounded : repeat.most - frame.count + 1;
 }
 
 bool Automaton::inside_free_string(StateId state) {

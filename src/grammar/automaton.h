@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -53,6 +54,9 @@ class Automaton {
   // Every sequence of whole UTF-8 characters but `"`, `\` and controls leads back to `state`: the
   // inside of a string that may hold anything.
   bool inside_free_string(StateId state);
+  // The state is inside a string that may hold any characters but only so many more: how many.
+  // Nothing in any other state.
+  std::optional<std::uint32_t> room_in_string(StateId state) const;
 
   // A state that outlives forget(): each place with its calls, the outermost first.
   struct Frame {
@@ -113,6 +117,7 @@ class Automaton {
   const Program* program_;
   std::array<std::uint8_t, 256> class_of_{};  // bytes that every set of the program treats alike
   std::size_t classes_ = 0;
+  std::optional<NodeId> plain_head_;  // where Program::character takes an ASCII character
   std::vector<State> states_;
   std::vector<StateId> rows_;  // [states, classes]
   std::unordered_map<std::string, StateId> state_ids_;

@@ -143,9 +143,10 @@ void GrammarState::fill_mask(std::span<std::uint32_t> bits) const {
   }
   // Most of a document is the inside of strings, where most tokens are allowed whatever the rest of
   // the grammar says.
-  if (memory.automaton.inside_free_string(state)) {
-    const auto plain = vocabulary.plain_tokens();
-    std::copy(plain.begin(), plain.end(), bits.begin());
+  std::optional<std::uint32_t> room = memory.automaton.room_in_string(state);
+  if (memory.automaton.inside_free_string(state)) room = kUnbounded;
+  if (room) {
+    vocabulary.allow_plain_tokens(*room, bits);
     memory.walk(vocabulary, vocabulary.nodes_beside_plain(), state, bits);
   } else {
     memory.walk(vocabulary, vocabulary.nodes(), state, bits);

@@ -118,6 +118,7 @@ JsonRules::JsonRules(ProgramBuilder& builder) : builder_(&builder) {
   whitespace_ = builder.declare();
   builder.define(whitespace_, builder.repeat(blank, 0, kMostWhitespace, builder.done()));
   character_ = builder.rule(any_character(builder, builder.done()));
+  builder.mark_character(character_);
   const NodeId inside = any_number_of(
       builder, [&](NodeId next) { return any_character(builder, next); },
       builder.byte('"', builder.done()));

@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace replayssm::grammar {
@@ -49,6 +50,8 @@ struct Program {
   std::vector<Rule> rules;
   std::vector<ByteSet> sets;
   RuleId root = 0;
+  // One character of a JSON string in any spelling, as strings with a length repeat it.
+  std::optional<RuleId> character;
 };
 
 }  // namespace replayssm::grammar

@@ -52,6 +52,9 @@ class ProgramBuilder {
   void define(RuleId rule, NodeId entry) { program_.rules[rule].entry = entry; }
   RuleId rule(NodeId entry, bool nests = false);
 
+  // Program::character.
+  void mark_character(RuleId rule) { program_.character = rule; }
+
   bool overflow() const { return overflow_; }
 
   // Computes the nesting of every node. The error says that no finite text exists.

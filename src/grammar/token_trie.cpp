@@ -59,10 +59,54 @@ TokenTrie::TokenTrie(std::span<const std::string_view> token_bytes,
       beside.push_back(token);
     }
   }
+  sort_plain_tokens();
   nodes_ = build(sorted, 0);
   beside_plain_ = build(beside, static_cast<std::uint32_t>(sorted.size()));
   tokens_ = std::move(sorted);
   tokens_.insert(tokens_.end(), beside.begin(), beside.end());
+}
+
+void TokenTrie::sort_plain_tokens() {
+  // A mask for each of the lengths that most tokens have; the few longer ones one by one.
+  constexpr std::size_t kMasks = 16;
+  const auto length = [&](TokenId token) {
+    std::size_t characters = 0;
+    for (const char c : bytes_of(token))
+      characters += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    return characters;
+  };
+  std::vector<std::vector<TokenId>> by_length(2);
+  for (std::size_t id = 0; id < vocabulary_size(); ++id) {
+    if ((plain_[id / 32] >> (id % 32) & 1u) == 0) continue;
+    const std::size_t characters = length(static_cast<TokenId>(id));
+    if (by_length.size() <= characters) by_length.resize(characters + 1);
+    by_length[characters].push_back(static_cast<TokenId>(id));
+  }
+  plain_up_to_.assign(1, std::vector<std::uint32_t>(mask_words(), 0));
+  for (std::size_t n = 0; n < by_length.size(); ++n) {
+    length_begins_.push_back(static_cast<std::uint32_t>(plain_by_length_.size()));
+    plain_by_length_.insert(plain_by_length_.end(), by_length[n].begin(), by_length[n].end());
+    if (n == 0 || n > kMasks) continue;
+    plain_up_to_.push_back(plain_up_to_.back());
+    for (const TokenId token : by_length[n]) {
+      const auto id = static_cast<std::uint32_t>(token);
+      plain_up_to_.back()[id / 32] |= 1u << (id % 32);
+    }
+  }
+  length_begins_.push_back(static_cast<std::uint32_t>(plain_by_length_.size()));
+}
+
+void TokenTrie::allow_plain_tokens(std::size_t most_characters,
+                                   std::span<std::uint32_t> bits) const {
+  const std::size_t masked = std::min(most_characters, plain_up_to_.size() - 1);
+  const std::vector<std::uint32_t>& mask = plain_up_to_[masked];
+  for (std::size_t word = 0; word < mask.size(); ++word) bits[word] |= mask[word];
+  const std::size_t longest = length_begins_.size() - 2;
+  const std::size_t end = length_begins_[std::min(most_characters, longest) + 1];
+  for (std::size_t i = length_begins_[std::min(masked, longest) + 1]; i < end; ++i) {
+    const auto id = static_cast<std::uint32_t>(plain_by_length_[i]);
+    bits[id / 32] |= 1u << (id % 32);
+  }
 }
 
 // Sorted texts list the nodes in depth-first order: each text adds what it does not share with the

@@ -38,6 +38,8 @@ class TokenTrie {
   // Tokens of whole characters that may stand anywhere inside a JSON string: no `"`, no `\`, no
   // controls. One bit a token, as in a mask.
   std::span<const std::uint32_t> plain_tokens() const { return plain_; }
+  // Sets the bits of the plain tokens of at most that many characters.
+  void allow_plain_tokens(std::size_t most_characters, std::span<std::uint32_t> bits) const;
 
   std::span<const TokenId> end_tokens() const { return end_tokens_; }
   bool is_end_token(TokenId id) const;
@@ -49,6 +51,7 @@ class TokenTrie {
   std::size_t most_depth() const { return most_depth_; }
 
  private:
+  void sort_plain_tokens();
   std::vector<Node> build(std::span<const TokenId> sorted, std::uint32_t first) const;
 
   std::vector<char> bytes_;
@@ -57,6 +60,9 @@ class TokenTrie {
   std::vector<Node> nodes_;
   std::vector<Node> beside_plain_;
   std::vector<std::uint32_t> plain_;
+  std::vector<TokenId> plain_by_length_;      // in characters
+  std::vector<std::uint32_t> length_begins_;  // length_begins_[n]: the first of n characters
+  std::vector<std::vector<std::uint32_t>> plain_up_to_;  // masks for 0, 1, .. characters
   std::vector<TokenId> end_tokens_;
   std::size_t most_depth_ = 0;
 };

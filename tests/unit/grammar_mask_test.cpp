@@ -16,6 +16,9 @@ const std::vector<std::string>& schemas() {
           "items": {"type": "number"}, "maxItems": 4}, "ok": {"type": "boolean"}},
           "required": ["name", "ok"]})",
       R"({"type": "string", "maxLength": 6})",
+      R"({"type": "string", "minLength": 3})",
+      R"({"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 4}})",
+      R"({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "string", "maxLength": 5}]})",
       R"({"type": "string", "pattern": "^[a-f ]*(\"|\\\\)?é?$"})",
       R"({"properties": {"name": {}}, "additionalProperties": {"type": ["null", "integer"]}})",
       R"({"type": "object", "properties": {"date": {"format": "date-time"}}, "required": ["date"]})"};
