@@ -1,8 +1,8 @@
-// Times the CUDA operations of one layer over whole ring cycles: CUDA graphs, buffers rotated beyond
-// the L2 cache, random data, all phases weighted equally with rows staggered, medians.
+// Times the CUDA operations of one layer over whole ring cycles: CUDA graphs, buffers rotated
+// beyond the L2 cache, random data, all phases weighted equally with rows staggered, medians.
 //   cuda_step_bench [--json FILE] [--filter TEXT] [--variants]
-// Floors are bytes (bench/byte_floor.h) over the copy ceiling of 4.18 TB/s that the project's tables
-// use. Run cuda_step_check first: this program does not look at results.
+// Floors are bytes (bench/byte_floor.h) over the copy ceiling of 4.18 TB/s that the project's
+// tables use. Run cuda_step_check first: this program does not look at results.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -82,14 +82,17 @@ double time_us(cudaStream_t stream, int steps, const std::function<void(int)>& e
 void report(const std::string& op, const HeadShape& heads, DType state, int batch, int block,
             const std::string& variant, const StepPlan& plan, double us, double bytes) {
   const double floor = bytes / kCopyCeiling * 1e6;
-  std::printf("%-7s %s %s B%-4d L%-3d %-22s rows%-4d g%d s%-2d %9.2f us %8.1f MB %6.2f TB/s floor %8.2f us  %.3f\n",
-              op.c_str(), heads.gate == GateKind::gdn ? "gdn" : "kda",
-              state == DType::bf16 ? "bf16" : "fp32", batch, block, variant.c_str(), plan.unit_rows,
-              plan.groups, plan.stages, us, bytes / 1e6, bytes / us / 1e6, floor, floor / us);
+  std::printf(
+      "%-7s %s %s B%-4d L%-3d %-22s rows%-4d g%d s%-2d %9.2f us %8.1f MB %6.2f TB/s floor %8.2f us "
+      " %.3f\n",
+      op.c_str(), heads.gate == GateKind::gdn ? "gdn" : "kda",
+      state == DType::bf16 ? "bf16" : "fp32", batch, block, variant.c_str(), plan.unit_rows,
+      plan.groups, plan.stages, us, bytes / 1e6, bytes / us / 1e6, floor, floor / us);
   std::fflush(stdout);
   json_rows += fmt::format(
       "{}  {{\"op\": \"{}\", \"gate\": \"{}\", \"value_heads\": {}, \"key_heads\": {}, \"state\": "
-      "\"{}\", \"batch\": {}, \"fold_block\": {}, \"variant\": \"{}\", \"unit_rows\": {}, \"groups\": "
+      "\"{}\", \"batch\": {}, \"fold_block\": {}, \"variant\": \"{}\", \"unit_rows\": {}, "
+      "\"groups\": "
       "{}, \"stages\": {}, \"time_us\": {:.3f}, \"bytes\": {:.0f}, \"tb_per_s\": {:.3f}, "
       "\"floor_us\": {:.3f}, \"fraction_of_floor\": {:.4f}}}",
       json_rows.empty() ? "" : ",\n", op, heads.gate == GateKind::gdn ? "gdn" : "kda",
@@ -141,7 +144,7 @@ void bench_steps(const HeadShape& heads, DType state, int batch, int block, cuda
     }
   }
   const DeviceBytes d_row = ints(identity), d_committed = ints(committed),
-                    d_checkpoint = ints(checkpoint);
+                    d_checkpoint = ints(checkpoint), d_none = ints(std::vector<int>(b, -1));
   StepArgs args;
   args.batch = {d_row.as<int>(), nullptr, nullptr, d_row.as<int>(), d_row.as<int>(), batch};
   args.qkv = qkv.as<bf16>();
@@ -157,7 +160,8 @@ void bench_steps(const HeadShape& heads, DType state, int batch, int block, cuda
   const int steps = static_cast<int>(rotations) * block;
   auto at_step = [&](int i) {
     const std::size_t r = static_cast<std::size_t>(i) % rotations;
-    const std::size_t phase = static_cast<std::size_t>(i) / rotations % static_cast<std::size_t>(block);
+    const std::size_t phase =
+        static_cast<std::size_t>(i) / rotations % static_cast<std::size_t>(block);
     args.batch.committed = d_committed.as<int>() + phase * b;
     args.batch.checkpoint = d_checkpoint.as<int>() + phase * b;
     args.state = {states.as<char>() + r * state_bytes,
@@ -187,6 +191,15 @@ void bench_steps(const HeadShape& heads, DType state, int batch, int block, cuda
       });
       report("decode", heads, state, batch, block, v.name, *window, us,
              bench::decode_bytes(floor, batch, block));
+      if (batch == 1) {  // what a launch costs before it does anything: one null row
+        const double empty_us = time_us(stream, steps, [&](int i) {
+          at_step(i);
+          StepArgs nothing = args;
+          nothing.batch.base = d_none.as<int>();
+          must(launch_window_step(*window, nothing, stream));
+        });
+        report("null", heads, state, batch, block, v.name, *window, empty_us, 1);
+      }
     }
   }
 }
@@ -197,7 +210,8 @@ void bench_fold(const HeadShape& heads, DType state, int batch, int ring, int re
   if (!filter.empty() && std::string("fold").find(filter) == std::string::npos) return;
   const std::size_t element = size_of(state), b = static_cast<std::size_t>(batch);
   const std::size_t hv = static_cast<std::size_t>(heads.value_heads);
-  const std::size_t h = static_cast<std::size_t>(heads.key_heads), n = static_cast<std::size_t>(layers);
+  const std::size_t h = static_cast<std::size_t>(heads.key_heads),
+                    n = static_cast<std::size_t>(layers);
   const std::size_t ring_rows = static_cast<std::size_t>(ring);
   const std::size_t width = static_cast<std::size_t>(heads.gate_width());
   // A small batch is rotated over several sets.
@@ -215,12 +229,12 @@ void bench_fold(const HeadShape& heads, DType state, int batch, int ring, int re
   fill(gates, false, -0.3f, -0.001f);
   std::vector<FoldLayer> table;
   for (std::size_t i = 0; i < sets * n; ++i) {
-    table.push_back({{states.as<char>() + i * b * heads.state_elements() * element,
-                      static_cast<std::int64_t>(heads.state_elements())},
-                     {keys.as<bf16>() + i * b * h * ring_rows * 128,
-                      scales.as<float>() + i * b * h * ring_rows,
-                      corrections.as<char>() + i * b * hv * ring_rows * 128 * element,
-                      gates.as<float>() + i * b * hv * ring_rows * width}});
+    table.push_back(
+        {{states.as<char>() + i * b * heads.state_elements() * element,
+          static_cast<std::int64_t>(heads.state_elements())},
+         {keys.as<bf16>() + i * b * h * ring_rows * 128, scales.as<float>() + i * b * h * ring_rows,
+          corrections.as<char>() + i * b * hv * ring_rows * 128 * element,
+          gates.as<float>() + i * b * hv * ring_rows * width}});
   }
   DeviceBytes d_table(table.size() * sizeof(FoldLayer));
   CUDA_MUST(cudaMemcpy(d_table.as<void>(), table.data(), d_table.bytes(), cudaMemcpyHostToDevice));
@@ -228,11 +242,21 @@ void bench_fold(const HeadShape& heads, DType state, int batch, int ring, int re
   for (std::size_t i = 0; i < b; ++i) identity[i] = static_cast<int>(i);
   const DeviceBytes d_row = ints(identity), d_from = ints(std::vector<int>(b, ring)),
                     d_records = ints(std::vector<int>(b, records));
-  FoldArgs args{d_table.as<FoldLayer>(), layers, batch, d_row.as<int>(), d_from.as<int>(),
-                d_records.as<int>(), d_row.as<int>(), d_row.as<int>(), nullptr, heads.key_heads,
-                heads.value_heads, ring};
+  FoldArgs args{d_table.as<FoldLayer>(),
+                layers,
+                batch,
+                d_row.as<int>(),
+                d_from.as<int>(),
+                d_records.as<int>(),
+                d_row.as<int>(),
+                d_row.as<int>(),
+                nullptr,
+                heads.key_heads,
+                heads.value_heads,
+                ring};
   for (const Variant& v : variants) {
-    const auto plan = plan_fold({heads, state, ring, std::max(records, 1), batch, layers}, limits, v.wishes);
+    const auto plan =
+        plan_fold({heads, state, ring, std::max(records, 1), batch, layers}, limits, v.wishes);
     if (!plan.ok()) continue;
     const int steps = static_cast<int>(std::max<std::size_t>(sets, 2));
     const double us = time_us(stream, steps, [&](int i) {
@@ -258,7 +282,8 @@ int run(const std::string& json, bool all_variants) {
     std::vector<double> times;
     for (int i = 0; i < 9; ++i) {
       CUDA_MUST(cudaEventRecord(begin, stream));
-      CUDA_MUST(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream));
+      CUDA_MUST(
+          cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream));
       CUDA_MUST(cudaEventRecord(end, stream));
       CUDA_MUST(cudaStreamSynchronize(stream));
       float ms = 0;
@@ -272,7 +297,8 @@ int run(const std::string& json, bool all_variants) {
                             2 * static_cast<double>(bytes) / us / 1e6);
   }
   const std::vector<Variant> main_variants = {{"plain", {0, 0, 0, 0}}, {"overlap", {0, 0, 0, 1}}};
-  for (const HeadShape heads : {HeadShape{GateKind::gdn, 16, 48}, HeadShape{GateKind::kda, 32, 32}}) {
+  for (const HeadShape heads :
+       {HeadShape{GateKind::gdn, 16, 48}, HeadShape{GateKind::kda, 32, 32}}) {
     for (const DType state : {DType::bf16, DType::f32}) {
       for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}) {
         std::vector<Variant> variants = main_variants;
@@ -282,7 +308,8 @@ int run(const std::string& json, bool all_variants) {
             for (const int groups : {1, 2}) {
               for (const int stages : {2, 4, 6, 8}) {
                 for (const int overlap : {0, 1}) {
-                  variants.push_back({overlap != 0 ? "overlap" : "plain", {rows, groups, stages, overlap}});
+                  variants.push_back(
+                      {overlap != 0 ? "overlap" : "plain", {rows, groups, stages, overlap}});
                 }
               }
             }
@@ -293,7 +320,8 @@ int run(const std::string& json, bool all_variants) {
     }
   }
   for (const int block : {8, 32}) {
-    for (const HeadShape heads : {HeadShape{GateKind::gdn, 16, 48}, HeadShape{GateKind::kda, 32, 32}}) {
+    for (const HeadShape heads :
+         {HeadShape{GateKind::gdn, 16, 48}, HeadShape{GateKind::kda, 32, 32}}) {
       for (const DType state : {DType::bf16, DType::f32}) {
         bench_steps(heads, state, 128, block, stream, limits, main_variants);
       }

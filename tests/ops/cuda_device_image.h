@@ -104,8 +104,8 @@ class DeviceImage {
 
   StepArgs args() const {
     StepArgs a;
-    a.batch = {row_.as<int>(), committed_.as<int>(), checkpoint_.as<int>(), base_.as<int>(),
-               home_.as<int>(), m_->o.entries};
+    a.batch = {row_.as<int>(),  committed_.as<int>(), checkpoint_.as<int>(),
+               base_.as<int>(), home_.as<int>(),      m_->o.entries};
     a.state = {states_.as<void>(), stride_};
     a.ring = {keys_.as<bf16>(), scales_.as<float>(), corrections_.as<void>(), gates_.as<float>()};
     a.qkv = qkv_.as<bf16>();
@@ -130,9 +130,9 @@ class DeviceImage {
             {keys_.as<bf16>(), scales_.as<float>(), corrections_.as<void>(), gates_.as<float>()}};
   }
   AdvanceArgs advance(bool packed) const {
-    return {row_.as<int>(),  accepted_.as<int>(), committed_.as<int>(), checkpoint_.as<int>(),
-            base_.as<int>(), home_.as<int>(),     m_->o.entries,        m_->o.fold_block,
-            packed ? 1 : 0};
+    return {row_.as<int>(),        accepted_.as<int>(), committed_.as<int>(),
+            checkpoint_.as<int>(), base_.as<int>(),     home_.as<int>(),
+            m_->o.entries,         m_->o.fold_block,    packed ? 1 : 0};
   }
 
   // Everything an operation may write, back into `m`.

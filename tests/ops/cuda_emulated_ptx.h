@@ -56,8 +56,8 @@ class Block {
     current = this;
     for (auto& fiber : fibers_) {
       getcontext(&fiber->context);
-      fiber->context.uc_stack.ss_sp = fiber->stack.data();
-      fiber->context.uc_stack.ss_size = fiber->stack.size();
+      fiber->context.uc_stack.ss_sp = fiber->stack.get();
+      fiber->context.uc_stack.ss_size = Fiber::kStackBytes;
       fiber->context.uc_link = &scheduler_;
       makecontext(&fiber->context, &Block::start, 0);
     }
@@ -120,7 +120,8 @@ class Block {
  private:
   struct Fiber {
     ucontext_t context{};
-    std::vector<char> stack = std::vector<char>(128 << 10);
+    static constexpr std::size_t kStackBytes = 128 << 10;
+    std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
     bool done = false;
   };
   struct Warp {

@@ -38,8 +38,10 @@ TEST(CudaPlan, EveryStageBelongsToOneGroupAndAllFitInSharedMemory) {
   }
 }
 
-TEST(CudaPlan, ABatchThatLeavesMultiprocessorsIdleIsCutFiner) {
+TEST(CudaPlan, ABatchThatLeavesHalfOfTheMultiprocessorsIdleIsCutFiner) {
   EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 64);
+  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 2), kH200)->unit_rows, 128);
+  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::f32, 1), kH200)->unit_rows, 64);
   EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 16), kH200)->unit_rows, 128);
 }
 

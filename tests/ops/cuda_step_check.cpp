@@ -1,7 +1,9 @@
-// The CUDA operations against float64 on a GPU: every phase, head ratio, gate and state type; poison,
-// null rows, far slots; independence of batch and split; graph replay; the fold of all layers.
+// The CUDA operations against float64 on a GPU: every phase, head ratio, gate and state type;
+// poison, null rows, far slots; independence of batch and split; graph replay; the fold of all
+// layers.
 //   cuda_step_check [--quick] [--json FILE]
-// --quick is small enough for compute-sanitizer. Exit status 0 if everything held, 77 without a GPU.
+// --quick is small enough for compute-sanitizer. Exit status 0 if everything held, 77 without a
+// GPU.
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -34,7 +36,8 @@ class Report {
   int print(const std::string& json) const {
     int faults = 0;
     std::string text;
-    std::printf("%-44s %6s %7s %10s %10s %10s\n", "group", "cases", "faults", "output", "d", "state");
+    std::printf("%-44s %6s %7s %10s %10s %10s\n", "group", "cases", "faults", "output", "d",
+                "state");
     for (const auto& [name, line] : lines_) {
       std::printf("%-44s %6d %7d %10.2e %10.2e %10.2e\n", name.c_str(), line.cases, line.faults,
                   line.worst.output, line.worst.correction, line.worst.state);
@@ -127,9 +130,9 @@ void check_phases(const Config& c, const DeviceLimits& limits, bool quick, Repor
     o.shared_base = true;
     const Image before = make_image(o, {7, 0, 40}, {0});
     const Image after = packed_on_device(before, limits, stream);
-    report.add(fmt::format("packed {} {}", c.gate == GateKind::gdn ? "gdn" : "kda",
-                           name_of(c.state)),
-               compare_step(before, after, true), fmt::format("{} B={}", c.heads_name(), batch));
+    report.add(
+        fmt::format("packed {} {}", c.gate == GateKind::gdn ? "gdn" : "kda", name_of(c.state)),
+        compare_step(before, after, true), fmt::format("{} B={}", c.heads_name(), batch));
   }
 }
 
@@ -149,19 +152,19 @@ Image alone(const Image& m, int entry) {
 void check_independence(const Config& c, const DeviceLimits& limits, Report& report) {
   const Stream stream;
   const int block = c.fold_block;
-  const Image before = make_image(options(c, 17, 5), {block, 3 * block},
-                                  {block, 1, block / 2, 0, block - 1});
+  const Image before =
+      make_image(options(c, 17, 5), {block, 3 * block}, {block, 1, block / 2, 0, block - 1});
   const Image packed_before = make_image(options(c, 17, 6), {3, 4}, {0});
   const Image whole = window_on_device(before, limits, stream);
   const Image packed = packed_on_device(packed_before, limits, stream);
   const int full = c.state == DType::bf16 ? 128 : 64;
-  for (const PlanWishes& w :
-       {PlanWishes{full, 1, 1, 0}, PlanWishes{full, 2, 4, 1}, PlanWishes{full / 2, 2, 6, 0},
-        PlanWishes{full / 2, 1, 2, 1}}) {
-    const std::string what =
-        fmt::format("{} rows {} groups {} stages {}", c.heads_name(), w.unit_rows, w.groups, w.stages);
+  for (const PlanWishes& w : {PlanWishes{full, 1, 1, 0}, PlanWishes{full, 2, 4, 1},
+                              PlanWishes{full / 2, 2, 6, 0}, PlanWishes{full / 2, 1, 2, 1}}) {
+    const std::string what = fmt::format("{} rows {} groups {} stages {}", c.heads_name(),
+                                         w.unit_rows, w.groups, w.stages);
     if (plan_window_step(before.geometry(), limits, w).ok()) {
-      report.add("same bits for every split", same_bits(whole, window_on_device(before, limits, stream, w)),
+      report.add("same bits for every split",
+                 same_bits(whole, window_on_device(before, limits, stream, w)),
                  c.name() + " " + what);
     }
     if (plan_packed_step(before.geometry(), limits, w).ok()) {
@@ -187,7 +190,8 @@ void check_independence(const Config& c, const DeviceLimits& limits, Report& rep
   report.add("same bits alone and in a batch", same_bits(whole, pools), c.name());
 }
 
-// Window and advance in a graph, replayed with new inputs and changing rows, against eager launches.
+// Window and advance in a graph, replayed with new inputs and changing rows, against eager
+// launches.
 void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report& report) {
   const Stream stream;
   ImageOptions o = options(c, 5, 9);
@@ -207,7 +211,8 @@ void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report&
   for (int i = 0; i < steps; ++i) {
     draw_inputs(m, static_cast<std::uint64_t>(i) + 77);
     for (std::size_t e = 0; e < 5; ++e) {  // rows change places, and now and then one is absent
-      m.row[e] = (i + static_cast<int>(e)) % 7 == 6 ? -1 : rows[(e + static_cast<std::size_t>(i)) % 5];
+      m.row[e] =
+          (i + static_cast<int>(e)) % 7 == 6 ? -1 : rows[(e + static_cast<std::size_t>(i)) % 5];
     }
     eager.put_inputs(m);
     must(launch_window_step(plan, eager.args(), stream));
@@ -346,12 +351,21 @@ void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most,
   const DeviceBytes d_layers = upload(layers), d_row = upload(first.row), d_from = upload(from),
                     d_records = upload(records), d_source = upload(source),
                     d_destination = upload(destination), d_buffers = upload(buffers);
-  const FoldArgs args{d_layers.as<FoldLayer>(), layer_count, entries, d_row.as<int>(),
-                      d_from.as<int>(), d_records.as<int>(), d_source.as<int>(),
-                      d_destination.as<int>(), d_buffers.as<void*>(), c.heads.key_heads,
-                      c.heads.value_heads, ring};
-  must(launch_fold(must(plan_fold({first.o.heads, c.state, ring, most, entries, layer_count}, limits)),
-                   args, stream));
+  const FoldArgs args{d_layers.as<FoldLayer>(),
+                      layer_count,
+                      entries,
+                      d_row.as<int>(),
+                      d_from.as<int>(),
+                      d_records.as<int>(),
+                      d_source.as<int>(),
+                      d_destination.as<int>(),
+                      d_buffers.as<void*>(),
+                      c.heads.key_heads,
+                      c.heads.value_heads,
+                      ring};
+  must(launch_fold(
+      must(plan_fold({first.o.heads, c.state, ring, most, entries, layer_count}, limits)), args,
+      stream));
   Worst worst;
   for (std::size_t layer = 0; layer < layer_count; ++layer) {
     Image is = before[layer], allowed = before[layer];
@@ -362,8 +376,8 @@ void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most,
       int slot = destination[e];
       if (slot < 0) {
         slot = 0;
-        CUDA_MUST(cudaMemcpy(got.states.data(), buffer.as<char>() + layer * state_bytes, state_bytes,
-                             cudaMemcpyDeviceToHost));
+        CUDA_MUST(cudaMemcpy(got.states.data(), buffer.as<char>() + layer * state_bytes,
+                             state_bytes, cudaMemcpyDeviceToHost));
       } else {
         allow(allowed.states, is.states, is.state_at(slot, 0, 0, 0) * is.element(), state_bytes);
       }
@@ -386,10 +400,11 @@ int run(bool quick, const std::string& json) {
   const DeviceLimits limits = must(device_limits());
   Report report;
   std::vector<Config> configs;
-  const std::vector<HeadShape> shapes =
-      quick ? std::vector<HeadShape>{{GateKind::gdn, 1, 2}}
-            : std::vector<HeadShape>{{GateKind::gdn, 2, 2}, {GateKind::gdn, 2, 4},
-                                     {GateKind::gdn, 2, 6}, {GateKind::gdn, 1, 8}};
+  const std::vector<HeadShape> shapes = quick ? std::vector<HeadShape>{{GateKind::gdn, 1, 2}}
+                                              : std::vector<HeadShape>{{GateKind::gdn, 2, 2},
+                                                                       {GateKind::gdn, 2, 4},
+                                                                       {GateKind::gdn, 2, 6},
+                                                                       {GateKind::gdn, 1, 8}};
   for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
     for (const DType state : {DType::f32, DType::bf16}) {
       for (const int block : quick ? std::vector<int>{16} : std::vector<int>{8, 16, 32}) {
@@ -418,7 +433,8 @@ int run(bool quick, const std::string& json) {
   }
   std::atomic<std::size_t> next{0};
   std::vector<std::thread> threads;
-  const unsigned cores = quick ? 1 : std::min(12u, std::max(1u, std::thread::hardware_concurrency()));
+  const unsigned cores =
+      quick ? 1 : std::min(12u, std::max(1u, std::thread::hardware_concurrency()));
   for (unsigned i = 0; i < cores; ++i) {
     threads.emplace_back([&] {
       for (std::size_t j = next++; j < jobs.size(); j = next++) jobs[j]();

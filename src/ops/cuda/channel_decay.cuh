@@ -69,8 +69,7 @@ __device__ __forceinline__ void write_channel_coefficients(
   for (int i = ptx::lane(); i < 2 * kRecords; i += 32) {
     const int record = i % kRecords, which = i / kRecords;
     const float* const p = exchange.partial + i;
-    const float product =
-        (p[0] + p[2 * kRecords]) + (p[4 * kRecords] + p[6 * kRecords]);
+    const float product = (p[0] + p[2 * kRecords]) + (p[4 * kRecords] + p[6 * kRecords]);
     const float norm = which == 0 ? norms.key : norms.query;
     coefficients[2 * record + which] =
         record < records ? product * stage.key_scales[record] * norm : 0.0f;
@@ -78,9 +77,9 @@ __device__ __forceinline__ void write_channel_coefficients(
   ptx::sync_warp();
 }
 
-// With a fold of all the stage's records: the gates become the keys decayed to the end of the block,
-// norms included, as fp32 or as a pair of bf16 (high part in the upper half). Returns the channel's
-// decay over the block.
+// With a fold of all the stage's records: the gates become the keys decayed to the end of the
+// block, norms included, as fp32 or as a pair of bf16 (high part in the upper half). Returns the
+// channel's decay over the block.
 template <class Layout>
 __device__ __forceinline__ float decay_keys_in_place(typename Layout::Stage& stage, int records,
                                                      int channel) {
@@ -89,8 +88,7 @@ __device__ __forceinline__ float decay_keys_in_place(typename Layout::Stage& sta
   for (int j = Layout::kRecords - 1; j >= 0; --j) {
     if (j >= records) continue;
     const float gate = stage.gates[j * kKeyDim + channel];
-    const float key =
-        widen(stage.keys[j * kKeyDim + channel]) * decay(sum) * stage.key_scales[j];
+    const float key = widen(stage.keys[j * kKeyDim + channel]) * decay(sum) * stage.key_scales[j];
     if constexpr (Layout::kMma) {
       const uint32_t high = ptx::pack_bf16(0.0f, key);
       const uint32_t low = ptx::pack_bf16(key - high_half(high), 0.0f);

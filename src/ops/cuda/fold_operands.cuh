@@ -1,7 +1,7 @@
-// Folding the stage's records into a state, S' = S diag(A) + sum_j d_j k~_j^T with k~_j the record's
-// normalised key decayed to the end of the block: a rank-n update in registers, n in steps of 16 on
-// the matrix units for bf16 states, in fp32 FMAs for fp32 states. window_step and fold share it, so
-// they write the same bits.
+// Folding the stage's records into a state, S' = S diag(A) + sum_j d_j k~_j^T with k~_j the
+// record's normalised key decayed to the end of the block: a rank-n update in registers, n in steps
+// of 16 on the matrix units for bf16 states, in fp32 FMAs for fp32 states. window_step and fold
+// share it, so they write the same bits.
 #pragma once
 
 #include "ops/cuda/channel_decay.cuh"

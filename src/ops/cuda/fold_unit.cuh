@@ -1,5 +1,5 @@
-// The fold of all layers in one launch: units are (layer, entry, head, value rows), streamed through
-// the same stages as a decode step and folded by the same code.
+// The fold of all layers in one launch: units are (layer, entry, head, value rows), streamed
+// through the same stages as a decode step and folded by the same code.
 #pragma once
 
 #include "ops/cuda/producer.cuh"
@@ -17,24 +17,33 @@ struct FoldUnits {
 
   __device__ int ring_rows() const { return args.ring_rows; }
 
+  // depth: the depth folded from; checkpoint: the number of records.
+  __device__ void look_up_row(int unit, Lookup& l) const { l.row = args.row[entry_of(unit)]; }
+  __device__ void look_up_cursor(int unit, Lookup& l) const {
+    const int entry = entry_of(unit);
+    l.depth = args.from[entry];
+    l.checkpoint = args.records[entry];
+    l.source = args.source[entry];
+    l.destination = args.destination[entry];
+  }
+
   // One lane.
-  __device__ void describe(int unit, Unit& u) const {
+  __device__ void describe(int unit, const Lookup& l, Unit& u) const {
     using State = typename Layout::State;
     const int first_value = unit % Layout::kParts * Layout::kRows;
     const int value_head = unit / Layout::kParts % args.value_heads;
-    const int entry = unit / Layout::kParts / args.value_heads % args.entries;
     const int layer_index = unit / Layout::kParts / args.value_heads / args.entries;
-    const int row = args.row[entry], source = args.source[entry];
+    const int row = l.row, source = l.source;
     u.kind = UnitKind::null_row;
     u.records = 0;
     u.has_state = 0;
     if (row < 0 || source < 0) return;
-    const int from = args.from[entry], destination = args.destination[entry];
+    const int from = l.depth, destination = l.destination;
     const FoldLayer& layer = args.layers[layer_index];
     const int64_t in_slot = (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
     State* const states = static_cast<State*>(layer.state.data) + in_slot;
     u.kind = UnitKind::live;
-    u.records = args.records[entry];
+    u.records = l.checkpoint;
     u.has_state = from > 0;
     u.value_head = value_head;
     u.first_value = first_value;
@@ -43,7 +52,7 @@ struct FoldUnits {
     if (destination >= 0) {
       u.state_out = states + destination * layer.state.slot_stride;
     } else {
-      u.state_out = static_cast<State*>(args.buffer[entry]) +
+      u.state_out = static_cast<State*>(args.buffer[entry_of(unit)]) +
                     static_cast<int64_t>(layer_index) * args.value_heads * kValueDim * kKeyDim +
                     in_slot;
     }
@@ -51,6 +60,11 @@ struct FoldUnits {
   }
 
   __device__ void copy_inputs(const Unit&, typename Layout::Stage&) const {}
+
+ private:
+  __device__ int entry_of(int unit) const {
+    return unit / Layout::kParts / args.value_heads % args.entries;
+  }
 };
 
 template <class Layout>
@@ -62,7 +76,11 @@ __device__ __forceinline__ bool fold_unit(const Unit& unit, typename Layout::Sta
     return false;
   }
   const int records = unit.records;
-  FoldOperands<Layout> folding{weights, 1.0f, exchange.decay, records, unit.has_state != 0,
+  FoldOperands<Layout> folding{weights,
+                               1.0f,
+                               exchange.decay,
+                               records,
+                               unit.has_state != 0,
                                unit.first_value,
                                static_cast<typename Layout::State*>(unit.state_out)};
   if constexpr (Layout::kKda) {
@@ -96,13 +114,12 @@ __device__ __forceinline__ void fold_block(const FoldArgs& args, unsigned char* 
   }
   const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
   typename Layout::Scratch& scratch = pipeline.scratch[group];
-  consume_units<Layout>(pipeline, group,
-                        [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
-                            int turn) {
-                          return fold_unit<Layout>(unit, stage, empty, scratch.exchange[turn],
-                                                   scratch.coefficients[warp_in_group],
-                                                   warp_in_group, 1 + group);
-                        });
+  consume_units<Layout>(
+      pipeline, group,
+      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {
+        return fold_unit<Layout>(unit, stage, empty, scratch.exchange[turn],
+                                 scratch.coefficients[warp_in_group], warp_in_group, 1 + group);
+      });
 }
 
 }  // namespace replayssm::cuda

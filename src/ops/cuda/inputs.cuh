@@ -1,5 +1,5 @@
-// The current token's query and key as matrix fragments, their norms, and the products of the ring's
-// keys with them.
+// The current token's query and key as matrix fragments, their norms, and the products of the
+// ring's keys with them.
 //
 // A lane of group g = lane / 4 and t = lane % 4 reads 16 bytes of a row at column
 // 32 chunk + 8 t. The order of the contraction index in an mma is free as long as both operands use
@@ -16,7 +16,7 @@
 
 namespace replayssm::cuda {
 
-inline constexpr int kChunks = 4;         // of 32 columns
+inline constexpr int kChunks = 4;  // of 32 columns
 inline constexpr int kChunkColumns = 32;
 
 // As B operand columns (or A operand rows 0 .. 7) of the eight mma steps over the key index.
@@ -60,9 +60,9 @@ __device__ __forceinline__ Norms norms_of(const InputFragments& x, float query_s
   const float even = (c[0][0] + c[1][0]) + (c[2][0] + c[3][0]);  // row g, column 2t
   const float odd = (c[0][1] + c[1][1]) + (c[2][1] + c[3][1]);   // row g, column 2t + 1
   Norms n;
-  n.key = inverse_norm(ptx::shuffle(even, 0));                // row 0 column 0: k.k
+  n.key = inverse_norm(ptx::shuffle(even, 0));                 // row 0 column 0: k.k
   n.query = inverse_norm(ptx::shuffle(odd, 4)) * query_scale;  // row 1 column 1: q.q
-  n.key_query = ptx::shuffle(odd, 0) * n.key * n.query;       // row 0 column 1: k.q
+  n.key_query = ptx::shuffle(odd, 0) * n.key * n.query;        // row 0 column 1: k.q
   return n;
 }
 
@@ -82,9 +82,9 @@ __device__ __forceinline__ void ring_products(const bf16* keys, const InputFragm
       const uint4 b = *reinterpret_cast<const uint4*>(key + (j ^ (g & 1)) * kChunkColumns);
       multiply_rows(c[j], x.chunk[j], b);
     }
-    // Even records: column 2t of rows 0, 1. Odd records: column 2t + 1 of rows 2, 3, eight lanes up.
-    // Even records met chunks in the order 0 1 2 3 and odd ones in the order 1 0 3 2; this sum does
-    // not tell them apart.
+    // Even records: column 2t of rows 0, 1. Odd records: column 2t + 1 of rows 2, 3, eight lanes
+    // up. Even records met chunks in the order 0 1 2 3 and odd ones in the order 1 0 3 2; this sum
+    // does not tell them apart.
     const float even = (c[0][0] + c[1][0]) + (c[2][0] + c[3][0]);
     const float odd = (c[0][1] + c[1][1]) + (c[2][1] + c[3][1]);
     products[2 * i] = even;

@@ -9,8 +9,8 @@
 
 namespace replayssm::cuda {
 
-// Calls visit(Layout{}) with the StageLayout that a plan with this record tile names; the plan's tile
-// and unit rows are among those that its plan function hands out.
+// Calls visit(Layout{}) with the StageLayout that a plan with this record tile names; the plan's
+// tile and unit rows are among those that its plan function hands out.
 template <int kRecordTile, class Visit>
 auto visit_layout_of_tile(const StepPlan& plan, Visit&& visit) {
   auto with_gate = [&]<GateKind kGate>() {
@@ -42,10 +42,14 @@ auto visit_full_layout_of_tile(const StepPlan& plan, Visit&& visit) {
 inline std::size_t shared_bytes(const StepPlan& plan, int stages, int groups) {
   auto bytes = [&]<class Layout>(Layout) { return Layout::bytes(stages, groups); };
   switch (plan.record_tile) {
-    case 0: return visit_layout_of_tile<0>(plan, bytes);
-    case 16: return visit_layout_of_tile<16>(plan, bytes);
-    case 32: return visit_layout_of_tile<32>(plan, bytes);
-    default: return visit_layout_of_tile<64>(plan, bytes);
+    case 0:
+      return visit_layout_of_tile<0>(plan, bytes);
+    case 16:
+      return visit_layout_of_tile<16>(plan, bytes);
+    case 32:
+      return visit_layout_of_tile<32>(plan, bytes);
+    default:
+      return visit_layout_of_tile<64>(plan, bytes);
   }
 }
 

@@ -4,8 +4,8 @@
 // packed_step  d = beta (v - S diag(a) k), o = S diag(a) q + (k.q) d, S' = S diag(a) + d k^T: reads
 //              the state of depth t from `base` (nothing at t == 0), writes `home`. Rings unused.
 // window_step  one token a row at position t from the checkpoint at c and the records c .. t-1;
-//              first folds the block [c, c + L) of `base` into `home` where t - c >= L, and computes
-//              from the folded, rounded state. Appends the record of position t. Requires
+//              first folds the block [c, c + L) of `base` into `home` where t - c >= L, and
+//              computes from the folded, rounded state. Appends the record of position t. Requires
 //              t - c <= L, c a multiple of L. Moves no cursor.
 // fold         records [from, from + records) into the state of depth `from`, all layers.
 // advance      c += L where t - c >= L, and base = home; then t += m.
@@ -20,7 +20,6 @@
 #include "ops/cuda/step_plan.h"
 
 namespace replayssm::cuda {
-
 
 // The limits of the current device, for plans.
 Result<DeviceLimits> device_limits();

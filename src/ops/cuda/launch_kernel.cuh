@@ -11,10 +11,9 @@ namespace replayssm::cuda {
 template <class Args>
 Status launch_with_plan(void (*kernel)(Args, int, int), const StepPlan& plan, const Args& args,
                         cudaStream_t stream) {
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                           cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(plan.shared_bytes))));
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaFuncSetAttribute(
+      reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+      static_cast<int>(plan.shared_bytes))));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));

@@ -1,9 +1,9 @@
 // The producer warp: describes this block's units, waits for a free stage for each and starts the
 // copies of its state, live records and inputs.
 //
-// What it costs matters as much as what it moves: a bulk copy takes one lane on the order of a hundred
-// cycles to issue, so there are at most four of them a unit and everything small is copied in plain
-// pieces; addresses are worked out for eight units at once, one a lane.
+// What it costs matters as much as what it moves: a bulk copy takes one lane on the order of a
+// hundred cycles to issue, so there are at most four of them a unit and everything small is copied
+// in plain pieces; addresses are worked out for eight units at once, one a lane.
 #pragma once
 
 #include "ops/cuda/numbers.cuh"
@@ -49,6 +49,13 @@ struct Pipeline {
   }
 };
 
+// What has to be looked up before a unit can be described: two loads, the second dependent on the
+// first. They are started well before they are needed, because the warp stops where it uses them.
+struct Lookup {
+  int row = -1;
+  int depth = 0, checkpoint = 0, source = -1, destination = -1;
+};
+
 // Points a unit at its row's rings. Offsets of keys are per key head, of the others per value head.
 template <class Layout>
 __device__ __forceinline__ void describe_rings(Unit& u, const RingMemory& ring, int row,
@@ -64,8 +71,8 @@ __device__ __forceinline__ void describe_rings(Unit& u, const RingMemory& ring, 
 }
 
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
-// first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of the
-// stage's other records become zero, their other numbers are whatever was there. All lanes.
+// first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
+// the stage's other records become zero, their other numbers are whatever was there. All lanes.
 template <class Layout>
 __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename Layout::Stage& stage,
                                                        int ring_rows, uint64_t* full) {
@@ -118,8 +125,19 @@ struct StepUnits {
   __device__ int count() const { return args.batch.entries * args.value_heads * Layout::kParts; }
   __device__ int ring_rows() const { return args.ring_rows; }
 
+  __device__ void look_up_row(int unit, Lookup& l) const {
+    l.row = args.batch.row[unit / (Layout::kParts * args.value_heads)];
+  }
+  __device__ void look_up_cursor(int, Lookup& l) const {
+    if (l.row < 0) return;
+    l.depth = args.batch.committed[l.row];
+    l.checkpoint = args.batch.checkpoint[l.row];
+    l.source = args.batch.base[l.row];
+    l.destination = args.batch.home[l.row];
+  }
+
   // One lane.
-  __device__ void describe(int unit, Unit& u) const {
+  __device__ void describe(int unit, const Lookup& l, Unit& u) const {
     using State = typename Layout::State;
     constexpr bool kPacked = Layout::kRecords == 0;
     const int heads = args.value_heads, group = heads / args.key_heads;
@@ -128,8 +146,7 @@ struct StepUnits {
     const int token = unit / Layout::kParts / heads;
     const int key_head = value_head / group;
     const int64_t value_token = static_cast<int64_t>(token) * heads + value_head;
-    const int row = args.batch.row[token];
-    const int base = row < 0 ? -1 : args.batch.base[row];
+    const int row = l.row, base = l.source, depth = l.depth, home = l.destination;
     u.kind = UnitKind::null_row;
     u.records = 0;
     u.fold = 0;
@@ -139,16 +156,16 @@ struct StepUnits {
     u.out = static_cast<char*>(args.out) +
             (value_token * kValueDim + first_value) * (args.out_f32 ? 4 : 2);
     if (base < 0) return;
-    const int depth = args.batch.committed[row], home = args.batch.home[row];
-    const int checkpoint = kPacked ? depth : args.batch.checkpoint[row];
+    const int checkpoint = kPacked ? depth : l.checkpoint;
     u.kind = UnitKind::live;
     u.records = depth - checkpoint;
     u.fold = !kPacked && u.records >= args.fold_block;
     u.has_state = checkpoint > 0;
     u.owns_key_row = first_value == 0 && value_head % group == 0;
     u.owns_gate_row = first_value == 0;
-    State* const head_state = static_cast<State*>(args.state.data) +
-                              (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
+    State* const head_state =
+        static_cast<State*>(args.state.data) +
+        (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
     u.state = head_state + base * args.state.slot_stride;
     u.state_out = head_state + home * args.state.slot_stride;
     if constexpr (!kPacked) {
@@ -193,19 +210,30 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
   const int mine = (count - ptx::block() + stride - 1) / stride;
   const int total = mine + pipeline.groups;
   int stage = 0, parity = 1;
+  auto unit_at = [&](int i) { return ptx::block() + i * stride; };
+  Lookup next;
+  int own = ptx::lane();
+  if (own < kUnitBatch && own < mine) {
+    units.look_up_row(unit_at(own), next);
+    units.look_up_cursor(unit_at(own), next);
+  }
   for (int first = 0; first < total; first += kUnitBatch) {
     Unit* const batch = pipeline.units + first % kUnitTable;
-    const int own = first + ptx::lane();
     if (ptx::lane() < kUnitBatch && own < total) {
       if (own < mine) {
-        units.describe(ptx::block() + own * stride, batch[ptx::lane()]);
+        units.describe(unit_at(own), next, batch[ptx::lane()]);
       } else {
         batch[ptx::lane()].kind = UnitKind::end;
       }
     }
     ptx::sync_warp();
+    own += kUnitBatch;
+    next = Lookup{};
+    const bool looks_up = ptx::lane() < kUnitBatch && own < mine;
+    if (looks_up) units.look_up_row(unit_at(own), next);
     const int units_here = min(kUnitBatch, total - first);
     for (int i = 0; i < units_here; ++i) {
+      if (i == kUnitBatch / 2 && looks_up) units.look_up_cursor(unit_at(own), next);
       const Unit& u = batch[i];
       const bool live = u.kind == UnitKind::live;
       uint64_t* const full = pipeline.full + stage;
@@ -228,10 +256,10 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
 }
 
 // A consumer group's loop over its units: stage group, group + groups, .. until the end mark.
-// consume(unit, stage, empty, turn) is called by all threads of the group, must touch neither unit nor
-// stage after it has released the stage, and says whether the group exchanged anything: `turn`
-// alternates between the two exchange buffers, and a unit without exchange has no barrier to keep the
-// warps together.
+// consume(unit, stage, empty, turn) is called by all threads of the group, must touch neither unit
+// nor stage after it has released the stage, and says whether the group exchanged anything: `turn`
+// alternates between the two exchange buffers, and a unit without exchange has no barrier to keep
+// the warps together.
 template <class Layout, class Consume>
 __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consume&& consume) {
   int stage = group, parity = 0, turn = 0;

@@ -1,7 +1,7 @@
 // The machine instructions that the kernels use, each in one small named function. The plain-load
 // route (no bulk copies, sm_80) differs from the Hopper route in this file alone.
-// Built with REPLAYSSM_EMULATED_GPU, the same names come from an emulator that runs a block's threads
-// on the CPU.
+// Built with REPLAYSSM_EMULATED_GPU, the same names come from an emulator that runs a block's
+// threads on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -80,9 +80,9 @@ __device__ __forceinline__ void barrier_init_fence() {
 #endif
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(
-                   shared_address(barrier))
-               : "memory");
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+      : "memory");
 }
 // One arrival that also announces `bytes` of bulk copies. Without bulk copies just the arrival.
 __device__ __forceinline__ void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
@@ -129,8 +129,8 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32_t b
                                           uint64_t* barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(barrier))
       : "memory");
 #else
@@ -138,8 +138,8 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, uint32_t b
 #endif
 }
 
-// `bytes` contiguous bytes, called by one lane for a bulk copy and by all lanes where there are none:
-// see copies_blocks().
+// `bytes` contiguous bytes, called by one lane for a bulk copy and by all lanes where there are
+// none: see copies_blocks().
 __device__ __forceinline__ void copy_block(void* to, const void* from, uint32_t bytes,
                                            uint64_t* barrier) {
   if constexpr (kBulkCopies) {

@@ -21,9 +21,12 @@ Status launch_fold(const StepPlan& plan, const FoldArgs& args, cudaStream_t stre
     return launch_with_plan<FoldArgs>(fold_kernel<Layout>, plan, args, stream);
   };
   switch (plan.record_tile) {
-    case 16: return visit_full_layout_of_tile<16>(plan, launch);
-    case 32: return visit_full_layout_of_tile<32>(plan, launch);
-    default: return visit_full_layout_of_tile<64>(plan, launch);
+    case 16:
+      return visit_full_layout_of_tile<16>(plan, launch);
+    case 32:
+      return visit_full_layout_of_tile<32>(plan, launch);
+    default:
+      return visit_full_layout_of_tile<64>(plan, launch);
   }
 }
 

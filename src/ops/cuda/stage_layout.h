@@ -15,13 +15,13 @@ inline constexpr int kGroupThreads = 32 * kWarpsPerGroup;
 
 enum class UnitKind : int { end, null_row, live };
 
-// A unit of work: kUnitRows value rows of one head of one batch entry. Pointers are to global memory,
-// at this unit's first value row where the memory has one.
+// A unit of work: kUnitRows value rows of one head of one batch entry. Pointers are to global
+// memory, at this unit's first value row where the memory has one.
 struct Unit {
   UnitKind kind;
-  int records;        // live records
-  int fold;           // nonzero: fold them, then evaluate against the folded state
-  int has_state;      // zero: the state is zero and is not read
+  int records;    // live records
+  int fold;       // nonzero: fold them, then evaluate against the folded state
+  int has_state;  // zero: the state is zero and is not read
   int value_head;
   int first_value;    // value row that the unit begins with
   int owns_key_row;   // nonzero: this unit appends the key's record
@@ -83,7 +83,7 @@ struct StageLayout {
   // group barrier a unit is enough. GDN units need no exchange and no barrier.
   struct Exchange {
     alignas(16) float partial[kKda ? kWarpsPerGroup * 2 * kSlots : 4];
-    alignas(16) bf16 decayed[kKda && kMma ? 4 * kKeyDim : 8];     // rows k high, q high, k low, q low
+    alignas(16) bf16 decayed[kKda && kMma ? 4 * kKeyDim : 8];  // rows k high, q high, k low, q low
     alignas(16) float decayed_f32[kKda && !kMma ? 2 * kKeyDim : 4];  // rows k, q
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over the folded block, or of this token
   };

@@ -23,8 +23,8 @@ struct FoldOperands {
   typename Layout::State* out;  // the unit's first value row
 };
 
-// Starts writing this warp's rows of the stage's state to the unit's place in global memory. Whoever
-// releases the stage waits for it.
+// Starts writing this warp's rows of the stage's state to the unit's place in global memory.
+// Whoever releases the stage waits for it.
 template <class Layout>
 __device__ __forceinline__ void store_rows(const typename Layout::Stage& stage, int warp,
                                            typename Layout::State* out) {
@@ -135,8 +135,8 @@ __device__ __forceinline__ float dot4(const float4& a, const float4& b) {
 
 // fp32 states: k and q are the lane's columns 4 lane .. 4 lane + 3 of the inputs.
 template <class Layout, bool kFold, bool kEvaluate>
-__device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage,
-                                                   const float4& k, const float4& q, int warp,
+__device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage, const float4& k,
+                                                   const float4& q, int warp,
                                                    const FoldOperands<Layout>* fold) {
   constexpr int kRows = Layout::kRowsPerWarp;
   const int column = ptx::lane() * 4;
@@ -148,14 +148,13 @@ __device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float* const from = stage.state + (first_row + r + i) * kKeyDim + column;
-      s[i] = kFold && !fold->has_state ? float4{0, 0, 0, 0}
-                                       : *reinterpret_cast<const float4*>(from);
+      s[i] =
+          kFold && !fold->has_state ? float4{0, 0, 0, 0} : *reinterpret_cast<const float4*>(from);
     }
     if constexpr (kFold) {
       const float h = fold->head_decay;
-      const float4 a = Layout::kKda
-                           ? *reinterpret_cast<const float4*>(fold->channel_decay + column)
-                           : float4{h, h, h, h};
+      const float4 a = Layout::kKda ? *reinterpret_cast<const float4*>(fold->channel_decay + column)
+                                    : float4{h, h, h, h};
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[i] = scaled(s[i], a);
       fold_rows<Layout>(stage, fold->weights, fold->records, fold->first_value + first_row + r, s);

@@ -79,7 +79,7 @@ struct FoldArgs {
   const int* records = nullptr;      // [entries], 0 .. the plan's record limit
   const int* source = nullptr;       // [entries]; negative: a null row, nothing is touched
   const int* destination = nullptr;  // [entries] slot; negative: `buffer` is written instead
-  void* const* buffer = nullptr;     // [entries] [layer_count][HV][V][K] in the state's type, or null
+  void* const* buffer = nullptr;  // [entries] [layer_count][HV][V][K] in the state's type, or null
   int key_heads = 0;
   int value_heads = 0;
   int ring_rows = 0;

@@ -29,8 +29,9 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
                       const PlanWishes& wishes, bool halves_exist) {
   const int full = full_rows(plan.state);
   const int sms = device.multiprocessors;
-  // A batch that leaves multiprocessors idle is cut finer.
-  plan.unit_rows = halves_exist && units_of_full_size < sms ? full / 2 : full;
+  // A batch that leaves half of the multiprocessors idle is cut finer; two waves of halves would be
+  // slower than one of wholes.
+  plan.unit_rows = halves_exist && 2 * units_of_full_size <= sms ? full / 2 : full;
   if (wishes.unit_rows != 0) {
     if (wishes.unit_rows != full && !(halves_exist && wishes.unit_rows == full / 2)) {
       return refuse("unit_rows", wishes.unit_rows, fmt::format("{} or {}", full, full / 2));
@@ -60,8 +61,8 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   plan.threads = plan.groups * kGroupThreads + 32;
   // Each stage belongs to one group, so that a group waits for the phases of a stage's barrier one
   // after the other: a wait for a phase two ahead would return at once. All that fit are used, even
-  // where a block has fewer units: a batch of 1 measured slower with less shared memory, when blocks of
-  // the next launch move in beside those of this one.
+  // where a block has fewer units: a batch of 1 measured slower with less shared memory, when
+  // blocks of the next launch move in beside those of this one.
   plan.stages = fitting;
   plan.stages -= plan.stages % plan.groups;
   if (wishes.stages != 0) plan.stages = wishes.stages;
@@ -70,7 +71,7 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
                   fmt::format("a multiple of groups ({}) up to {}", plan.groups, fitting));
   }
   plan.shared_bytes = shared_bytes(plan, plan.stages, plan.groups);
-  plan.overlap = wishes.overlap == 1;
+  plan.overlap = wishes.overlap != 0;
   return plan;
 }
 

@@ -42,7 +42,7 @@ struct StepPlan {
   int stages = 4;
   int blocks = 1;
   int threads = 288;
-  bool overlap = false;
+  bool overlap = true;
   std::size_t shared_bytes = 0;
 };
 

@@ -57,8 +57,8 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
       for (int r = 0; r < Layout::kRowsPerWarp; r += 8) {
         const float row_d = ptx::shuffle(d_norm, r + g);
         const int at = (first_row + r + g) * kKeyDim + column;
-        const uint4 s = unit.has_state ? *reinterpret_cast<const uint4*>(stage.state + at)
-                                       : uint4{0, 0, 0, 0};
+        const uint4 s =
+            unit.has_state ? *reinterpret_cast<const uint4*>(stage.state + at) : uint4{0, 0, 0, 0};
         float4 lo = scaled({low_half(s.x), high_half(s.x), low_half(s.y), high_half(s.y)}, a[0]);
         float4 hi = scaled({low_half(s.z), high_half(s.z), low_half(s.w), high_half(s.w)}, a[1]);
         add_outer(lo, row_d, k[0]);
@@ -80,8 +80,8 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
     for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
       const float row_d = ptx::shuffle(d_norm, r);
       const int at = (first_row + r) * kKeyDim + column;
-      float4 s = unit.has_state ? *reinterpret_cast<const float4*>(stage.state + at)
-                                : float4{0, 0, 0, 0};
+      float4 s =
+          unit.has_state ? *reinterpret_cast<const float4*>(stage.state + at) : float4{0, 0, 0, 0};
       s = scaled(s, a);
       add_outer(s, row_d, k);
       *reinterpret_cast<float4*>(stage.state + at) = s;
@@ -116,7 +116,8 @@ __device__ __forceinline__ RowProducts state_products(typename Layout::Stage& st
   }
 }
 
-// All threads of a group; false for a null row. `exchange` and `coefficients` are the group's and the warp's scratch.
+// All threads of a group; false for a null row. `exchange` and `coefficients` are the group's and
+// the warp's scratch.
 template <class Layout>
 __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& described,
                                           typename Layout::Stage& stage, uint64_t* empty,
@@ -143,7 +144,12 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
 
   // Decays, and what the records contribute.
   float left = 1.0f;  // GDN: of the state that is multiplied with the inputs
-  FoldOperands<Layout> folding{coefficients, 1.0f, exchange.decay, records, unit.has_state != 0, unit.first_value,
+  FoldOperands<Layout> folding{coefficients,
+                               1.0f,
+                               exchange.decay,
+                               records,
+                               unit.has_state != 0,
+                               unit.first_value,
                                static_cast<typename Layout::State*>(unit.state_out)};
   if constexpr (Layout::kKda) {
     if constexpr (!kPacked) {
@@ -188,7 +194,9 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
   float y = products.key * (left * norms.key) + 0.0f;
   float x = products.query * (left * norms.query) + 0.0f;
   if constexpr (!kPacked) {
-    if (!fold) add_history<Layout>(stage.corrections + unit.first_value + value, records, coefficients, y, x);
+    if (!fold)
+      add_history<Layout>(stage.corrections + unit.first_value + value, records, coefficients, y,
+                          x);
   }
   const float d = beta * (widen(stage.v[value]) - y);
   const float o = fmaf(norms.key_query, d, x);
@@ -228,13 +236,12 @@ __device__ __forceinline__ void step_block(const StepArgs& args, unsigned char* 
   }
   const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
   typename Layout::Scratch& scratch = pipeline.scratch[group];
-  consume_units<Layout>(pipeline, group,
-                        [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
-                            int turn) {
-                          return step_unit<Layout>(args, unit, stage, empty, scratch.exchange[turn],
-                                                   scratch.coefficients[warp_in_group],
-                                                   warp_in_group, 1 + group);
-                        });
+  consume_units<Layout>(
+      pipeline, group,
+      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {
+        return step_unit<Layout>(args, unit, stage, empty, scratch.exchange[turn],
+                                 scratch.coefficients[warp_in_group], warp_in_group, 1 + group);
+      });
 }
 
 }  // namespace replayssm::cuda
