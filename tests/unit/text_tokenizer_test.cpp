@@ -123,7 +123,9 @@ TEST_P(BothPatterns, EncodesAMegabyteWithoutSpacesInWellUnderASecond) {
 
 TEST(AddedTokenFlags, AreHonouredAsTokenizersDoes) {
   const Tokenizer tokenizer = load_test_tokenizer("flags");
-  for (const auto& entry : read_golden_file("flags/goldens.json")["encode_with_added_tokens"]) {
+  const auto goldens = read_golden_file("flags/goldens.json");
+  ASSERT_GT(goldens["encode_with_added_tokens"].size(), 100u);
+  for (const auto& entry : goldens["encode_with_added_tokens"]) {
     EXPECT_EQ(tokenizer.encode_with_added_tokens(entry[0].get<std::string>()), entry[1].get<Ids>())
         << entry[0];
   }

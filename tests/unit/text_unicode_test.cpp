@@ -51,7 +51,8 @@ TEST(Unicode, ComposesAcrossAnyStretchOfText) {
 }
 
 TEST(Unicode, ComposingIsIdempotent) {
-  for (const auto& entry : read_golden_file("qwen35/goldens.json")["encode"]) {
+  const auto goldens = read_golden_file("qwen35/goldens.json");
+  for (const auto& entry : goldens["encode"]) {
     const std::string once = nfc(entry[0].get<std::string>());
     EXPECT_EQ(nfc(once), once);
   }

@@ -13,10 +13,13 @@ std::string why_undefined(const Value& value) {
   return undefined != nullptr && undefined->why ? *undefined->why : "a value is undefined";
 }
 
-// "'dict object' has no attribute 'x'".
+// "dict object", as jinja2 calls what has no such attribute or element.
+std::string owner_name(const Value& of) {
+  return of.is_none() ? "None" : fmt::format("{} object", type_name(of));
+}
+
 std::string no_attribute(const Value& of, std::string_view name) {
-  const std::string owner = of.is_none() ? "'None'" : fmt::format("'{} object'", type_name(of));
-  return fmt::format("{} has no attribute '{}'", owner, name);
+  return fmt::format("'{}' has no attribute '{}'", owner_name(of), name);
 }
 
 Value bound_method(const Value& subject, const Builtin& method) {
@@ -55,7 +58,7 @@ Value Interpreter::text(OriginText text) {
   if (text.size() > kLargestText) {
     return fail(fmt::format("a text of more than {} MiB", kLargestText >> 20));
   }
-  spend(text.size() / 64);
+  spend(text.size() / kTextBytesPerStep);
   return Value(std::move(text));
 }
 
@@ -96,7 +99,7 @@ Value Interpreter::item(const Value& of, const Value& key) {
     }
   }
   return Value::undefined(
-      fmt::format("{} object has no element {}", type_name(of), representation(key).bytes()));
+      fmt::format("{} has no element {}", owner_name(of), representation(key).bytes()));
 }
 
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {

@@ -17,9 +17,10 @@
 
 namespace replayssm::jinja {
 
-// Each evaluated expression or statement is a step, and so are 64 bytes of any text made. A
+// Each evaluated expression or statement is a step, and so are so many bytes of any text made. A
 // template that needs more does not end, or might as well not.
-inline constexpr std::int64_t kMostSteps = 50'000'000;
+inline constexpr std::int64_t kMostSteps = 10'000'000;
+inline constexpr std::size_t kTextBytesPerStep = 256;
 // Expressions, statements and macro calls inside each other.
 inline constexpr int kDeepestEvaluation = 1000;
 

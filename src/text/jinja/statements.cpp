@@ -38,7 +38,7 @@ void Interpreter::print(const OriginText& printed) {
     fail(fmt::format("more than {} MiB of output", kLargestText >> 20));
     return;
   }
-  spend(printed.size() / 64);
+  spend(printed.size() / kTextBytesPerStep);
   out_->append(printed);
 }
 

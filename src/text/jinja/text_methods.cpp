@@ -64,7 +64,7 @@ Value pieces(Interpreter& interpreter, const Value& subject, const BoundArgument
   std::vector<Value> list;
   for (OriginText& piece : cut(*subject.text(), separator, most))
     list.emplace_back(std::move(piece));
-  interpreter.spend(list.size() + subject.text()->size() / 64);
+  interpreter.spend(list.size() + subject.text()->size() / kTextBytesPerStep);
   return Value::list(std::move(list));
 }
 
@@ -73,7 +73,7 @@ Value lines(Interpreter& interpreter, const Value& subject, const BoundArguments
   for (OriginText& line : split_lines(*subject.text(), arguments.flag(0, false))) {
     list.emplace_back(std::move(line));
   }
-  interpreter.spend(list.size() + subject.text()->size() / 64);
+  interpreter.spend(list.size() + subject.text()->size() / kTextBytesPerStep);
   return Value::list(std::move(list));
 }
 

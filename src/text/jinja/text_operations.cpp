@@ -56,7 +56,7 @@ std::vector<OriginText> split_at_white_space(const OriginText& text, std::int64_
     while (at < bytes.size() && space_at(at)) at = next_character(bytes, at);
     if (at == bytes.size()) return pieces;
     if (most >= 0 && static_cast<std::int64_t>(pieces.size()) == most) {
-      pieces.push_back(strip(text.slice(at, bytes.size()), Side::right, std::nullopt));
+      pieces.push_back(text.slice(at, bytes.size()));
       return pieces;
     }
     const std::size_t begin = at;
@@ -76,7 +76,7 @@ std::vector<OriginText> split_at_white_space_from_right(const OriginText& text, 
     while (end > 0 && space_before(end)) end = previous_character(bytes, end);
     if (end == 0) break;
     if (most >= 0 && static_cast<std::int64_t>(pieces.size()) == most) {
-      pieces.push_back(strip(text.slice(0, end), Side::left, std::nullopt));
+      pieces.push_back(text.slice(0, end));
       break;
     }
     const std::size_t last = end;
@@ -233,15 +233,15 @@ OriginText replace(const OriginText& text, std::string_view from, const OriginTe
 }
 
 OriginText upper(const OriginText& text) {
-  OriginText whole = mapped(text, [](char32_t c, bool) { return upper_case(c); });
+  const auto map = [](char32_t c, bool) { return upper_case(c); };
   const std::string_view sharp_s = "\u00df";
-  if (whole.bytes().find(sharp_s) == std::string::npos) return whole;
+  if (text.bytes().find(sharp_s) == std::string::npos) return mapped(text, map);
   OriginText result;
-  for (const OriginText& character : characters_of(whole)) {
+  for (const OriginText& character : characters_of(text)) {
     if (character.bytes() == sharp_s) {
       result.append("SS", character.trusted(0));
     } else {
-      result.append(character);
+      result.append(mapped(character, map));
     }
   }
   return result;

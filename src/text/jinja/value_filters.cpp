@@ -81,6 +81,16 @@ Value absolute(Interpreter& interpreter, const Value& subject, const BoundArgume
   return interpreter.fail(fmt::format("bad operand type for abs(): '{}'", type_name(subject)));
 }
 
+// To a multiple of 10^-precision, half to even; as it is where precision is not negative.
+std::int64_t rounded_integer(std::int64_t value, std::int64_t precision) {
+  std::int64_t unit = 1;
+  for (; precision < 0; ++precision) unit *= 10;
+  const std::int64_t below = value - ((value % unit) + unit) % unit;
+  const std::int64_t twice = 2 * (value - below);
+  const bool up = twice > unit || (twice == unit && below / unit % 2 != 0);
+  return up ? below + unit : below;
+}
+
 Value rounded(Interpreter& interpreter, const Value& subject, const BoundArguments& arguments) {
   const std::optional<double> number = subject.number();
   const std::int64_t precision = arguments[0] == nullptr ? 0 : arguments[0]->integer().value_or(0);
@@ -95,6 +105,7 @@ Value rounded(Interpreter& interpreter, const Value& subject, const BoundArgumen
   if (precision < -15 || precision > 15)
     return interpreter.fail("precision must be from -15 to 15");
   if (method == "common") {
+    if (const auto whole = subject.integer()) return rounded_integer(*whole, precision);
     // The decimal digits are rounded, half to even, as Python does.
     if (precision >= 0) {
       double value = 0;
@@ -151,15 +162,10 @@ Value items(Interpreter& interpreter, const Value& subject, const BoundArguments
   return Value::list(std::move(pairs));
 }
 
-Value attribute(Interpreter& interpreter, const Value& subject, const BoundArguments& arguments) {
-  if (arguments.text(0) == nullptr) return interpreter.fail("attr() expects a name");
-  return interpreter.attribute(subject, arguments.text(0)->bytes());
-}
-
 }  // namespace
 
 std::span<const Builtin> value_filters() {
-  static const std::array<Builtin, 13> table = {{
+  static const std::array<Builtin, 12> table = {{
       {"default", {"default_value", "boolean"}, 0, or_default},
       {"d", {"default_value", "boolean"}, 0, or_default},
       {"length", {}, 0, length},
@@ -172,7 +178,6 @@ std::span<const Builtin> value_filters() {
       {"round", {"precision", "method"}, 0, rounded},
       {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, 0, to_json},
       {"items", {}, 0, items},
-      {"attr", {"name"}, 1, attribute},
   }};
   return table;
 }
