@@ -10,6 +10,9 @@
 
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
+# Compiled objects are shared between checkouts.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
 .PHONY: demo test sanitize asan tsan bench lint format packages
@@ -45,8 +48,8 @@ tsan: packages
 
 bench: packages
 	cmake --preset release
-	cmake --build --preset release -j $(JOBS)
-	tools/bench_cpu.sh build/release
+	cmake --build --preset release -j $(JOBS) --target replayssm
+	tools/bench_cpu.sh build/release/apps/replayssm/replayssm docs/measurements
 
 lint:
 	@tools/install_packages.sh build lint
