@@ -143,12 +143,12 @@ void add_chat(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = app.add_subcommand("chat", "Talk with the model, one line a message");
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer, in tokens")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
       ->add_option("--context-length", flags->context_length,
                    "Longest conversation, in tokens; at most the model's context")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);

@@ -108,7 +108,7 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_flag("--chat", flags->chat, "Apply the checkpoint's chat template to the prompt");
   const CLI::Option* max_tokens =
       command->add_option("--max-tokens", flags->max_tokens, "Longest answer, in tokens")
-          ->check(CLI::Range(1, 1 << 30))
+          ->check(CLI::PositiveNumber)
           ->capture_default_str();
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);

@@ -30,6 +30,11 @@ int main(int argc, char** argv) {
     for (char& c : line) {
       if (c == '\n') c = ' ';
     }
+    // CLI11 says only that a command is missing when it does not know the one that was given.
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
+      line = std::string(argv[1]) + " is not a command; expected";
+      for (const CLI::App* command : app.get_subcommands({})) line += " " + command->get_name();
+    }
     std::fprintf(stderr, "replayssm: %s\n", line.c_str());
     return kBadFlags;
   } catch (const std::exception& error) {

@@ -158,7 +158,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command
       ->add_option("--context-length", flags->context_length,
                    "Tokens of the longest request. Default: the model's, or what fits")
-      ->check(CLI::Range(1, 1 << 30));
+      ->check(CLI::PositiveNumber);
   command->add_option("--page-size", flags->page_tokens, "Tokens of a page of keys and values")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -165,8 +165,8 @@ Status check_closeness(const EngineOptions& options, const std::vector<SelftestP
   if (!rounded) return rounded.error();
   const Comparison rounding = compare(*exact, *rounded, 0);
   checks.add({"replay off: float32 against bfloat16",
-              fmt::format("logits at {} positions", rounding.positions), shown(rounding),
-              "shown only", true});
+              fmt::format("logits at {} positions", rounding.positions), shown(rounding), "", true,
+              true});
   for (const int fold_block : {8, 16, 32}) {
     const auto replay = run(DType::bf16, Recurrence::replay, fold_block);
     if (!replay) return replay.error();

@@ -11,6 +11,7 @@
 namespace replayssm {
 namespace {
 
+// Precondition: fold block and window are those of a FoldGeometry.
 Status check(const EngineOptions& options) {
   if (options.state_type != DType::f32) {
     return refuse("--mamba-ssm-dtype", name_of(options.state_type), "float32");
@@ -18,6 +19,10 @@ Status check(const EngineOptions& options) {
   if (options.activations && *options.activations != DType::f32 &&
       *options.activations != DType::bf16) {
     return refuse("--dtype", name_of(*options.activations), "auto, float32 or bfloat16");
+  }
+  if (options.recurrence == Recurrence::packed && options.window_max > 1) {
+    return refuse("--speculative-num-draft-tokens", options.window_max,
+                  "1 with --disable-linear-replayssm");
   }
   if (options.step_tokens < 1) return refuse("step tokens", options.step_tokens, "at least 1");
   if (options.page_tokens < 1) return refuse("--page-size", options.page_tokens, "at least 1");
@@ -39,6 +44,8 @@ DType stored_type(const ModelConfig& config) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
+  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max);
+  if (!geometry) return geometry.error();
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.model_path);
   if (!config) return config.error();

@@ -89,6 +89,16 @@ Status Runner::commit(std::span<const int> accepted) {
   if (accepted.size() != rows_.size()) {
     return refuse("commit: rows", accepted.size(), fmt::format("{}", rows_.size()));
   }
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    // A chunk is committed whole; without a ring nothing can be taken back.
+    const bool whole =
+        rows_[i].phase == Phase::prefill || memory_.layout().recurrence == Recurrence::packed;
+    if (accepted[i] < (whole ? rows_[i].tokens : 0) || accepted[i] > rows_[i].tokens) {
+      return refuse(
+          "commit: accepted", accepted[i],
+          whole ? fmt::format("{}", rows_[i].tokens) : fmt::format("0 to {}", rows_[i].tokens));
+    }
+  }
   AdvanceArgs args;
   args.geometry = memory_.layout().geometry;
   args.recurrence = memory_.layout().recurrence;

@@ -94,14 +94,18 @@ int Scheduler::promised_pages() const {
 }
 
 // In the order of submission: a large request at the head of the queue is not overtaken.
-void Scheduler::admit() {
+std::optional<Error> Scheduler::admit() {
   while (!waiting_.empty()) {
     Entry& entry = *waiting_.front();
     if (!entry.cancelled) {
-      if (promised_pages() + entry.pages > engine_.plan().pages) return;
+      if (promised_pages() + entry.pages > engine_.plan().pages) {
+        return Error{fmt::format("KV pages: {} are needed, {} of {} are promised", entry.pages,
+                                 promised_pages(), engine_.plan().pages)};
+      }
       if (!entry.sequence.memory) {
         auto sequence = engine_.admit(entry.prompt, entry.sampling);
-        if (!sequence) return;  // rows or slots; they come free when a running request ends
+        // Rows or slots; they come free when a running request ends.
+        if (!sequence) return sequence.error();
         entry.sequence = std::move(*sequence);
       }
     }
@@ -109,6 +113,7 @@ void Scheduler::admit() {
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
+  return std::nullopt;
 }
 
 std::vector<StepRow> Scheduler::compose(StepEvents& events) {
@@ -137,7 +142,14 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
 
 Result<StepEvents> Scheduler::step() {
   StepEvents events;
-  admit();
+  auto no_room = admit();
+  if (no_room && running_.empty()) {
+    // Nobody is left who could make room.
+    waiting_.front()->started = Clock::now();
+    finish(*waiting_.front(), FinishReason::error, std::move(no_room), events);
+    waiting_.pop_front();
+    return events;
+  }
   for (const EntryPtr& entry : running_) {
     if (entry->cancelled) finish(*entry, FinishReason::cancelled, std::nullopt, events);
   }

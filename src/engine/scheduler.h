@@ -47,7 +47,8 @@ struct Finished {
   int reused_tokens = 0;  // of the prompt, evaluated before this request
   RequestTimings timings;
   SequenceCounters counters;  // of this request alone
-  // Still holding its memory, so that it can be extended; empty if it never ran or has failed.
+  // Still holding its memory, so that it can be extended; whoever does not want to go on drops it,
+  // so that others find room. Empty if it never ran or has failed.
   Sequence sequence;
 };
 
@@ -85,8 +86,9 @@ class Scheduler {
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int running() const { return static_cast<int>(running_.size()); }
 
-  // Admits what fits, runs one step, reports. An error means that the engine failed and every
-  // running sequence is lost.
+  // Admits what fits, runs one step, reports. A request that finds no room although nothing runs
+  // (finished sequences that are still held, for example) ends with an error. An error of the call
+  // means that the engine failed and every running sequence is lost.
   Result<StepEvents> step();
 
  private:
@@ -108,7 +110,8 @@ class Scheduler {
   using EntryPtr = std::unique_ptr<Entry>;
 
   Result<RequestId> enqueue(EntryPtr entry, int prompt_tokens);
-  void admit();
+  // The reason why the first waiting request could not be admitted, if so.
+  std::optional<Error> admit();
   std::vector<StepRow> compose(StepEvents& events);
   void take_token(Entry& entry, TokenId token, StepEvents& events);
   void finish(Entry& entry, FinishReason reason, std::optional<Error> error, StepEvents& events);

@@ -1,0 +1,104 @@
+// An engine on a small random checkpoint, for tests of what surrounds the model.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/scheduler.h"
+
+namespace replayssm {
+
+inline std::filesystem::path small_checkpoint(const char* name = "ratio1_float32_flat_tied") {
+  return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data/model" / name;
+}
+
+// Deterministic, float32, poisoned pools, one thread; change what the test is about.
+inline EngineOptions small_options() {
+  EngineOptions options;
+  options.model_path = small_checkpoint();
+  options.activations = DType::f32;
+  options.deterministic = true;
+  options.threads = 1;
+  options.max_running_requests = 4;
+  options.context_length = 256;
+  options.step_tokens = 64;
+  options.logit_rows = 64;
+  options.poison = Poison::on;
+  return options;
+}
+
+inline std::unique_ptr<Engine> make_engine(const EngineOptions& options) {
+  auto engine = Engine::create(options);
+  if (!engine.ok()) {
+    ADD_FAILURE() << engine.error().message;
+    return nullptr;
+  }
+  return std::move(*engine);
+}
+
+inline std::vector<TokenId> random_prompt(const Engine& engine, int tokens, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < tokens; ++i) {
+    prompt.push_back(
+        static_cast<TokenId>(random() % static_cast<unsigned long>(engine.config().vocab_size)));
+  }
+  return prompt;
+}
+
+inline SamplingParams greedy() {
+  SamplingParams params;
+  params.temperature = 0;
+  return params;
+}
+
+// Runs everything submitted to its end; finished requests in the order of their ids, their
+// sequences dropped unless `keep`.
+inline std::vector<Finished> run_all(Scheduler& scheduler, bool keep = false) {
+  std::vector<Finished> all;
+  while (!scheduler.idle()) {
+    auto events = scheduler.step();
+    if (!events.ok()) {
+      ADD_FAILURE() << events.error().message;
+      break;
+    }
+    for (Finished& finished : events->finished) {
+      if (!keep) finished.sequence = Sequence{};
+      all.push_back(std::move(finished));
+    }
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Finished& a, const Finished& b) { return a.request < b.request; });
+  return all;
+}
+
+// The greedy continuation of a prompt on an engine of its own.
+inline std::vector<TokenId> solo(const EngineOptions& options, const std::vector<TokenId>& prompt,
+                                 int tokens) {
+  const auto engine = make_engine(options);
+  if (!engine) return {};
+  Scheduler scheduler(*engine);
+  const auto id = scheduler.submit({prompt, greedy(), tokens, true});
+  if (!id.ok()) {
+    ADD_FAILURE() << id.error().message;
+    return {};
+  }
+  auto finished = run_all(scheduler);
+  return finished.empty() ? std::vector<TokenId>{} : finished.front().output;
+}
+
+// Nothing is held by anybody.
+inline void expect_all_free(Engine& engine) {
+  EXPECT_EQ(engine.memory().rows().used(), 0);
+  EXPECT_EQ(engine.memory().slots().used(), 0);
+  EXPECT_EQ(engine.memory().pages().used(), 0);
+}
+
+}  // namespace replayssm
