@@ -44,13 +44,11 @@ DType stored_type(const ModelConfig& config) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
-  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max);
+  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max, kCpuRingAccess);
   if (!geometry) return geometry.error();
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.model_path);
   if (!config) return config.error();
-  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max, kCpuRingAccess);
-  if (!geometry) return geometry.error();
   const auto fingerprint = model_fingerprint(options.model_path);
   if (!fingerprint) return fingerprint.error();
 
