@@ -186,17 +186,17 @@ Status read_merges(object model, const IdOfToken& id_of, TokenizerFile& file) {
   if (model["merges"].get(merges) != simdjson::SUCCESS) return wrong("model.merges", "a list");
   std::string joined;
   for (element entry : merges) {
-    const std::string field = fmt::format("model.merges[{}]", file.merges.size());
+    const auto field = [&] { return fmt::format("model.merges[{}]", file.merges.size()); };
     std::string_view left;
     std::string_view right;
-    if (!read_pair(entry, left, right)) return wrong(field, "\"a b\" or [\"a\", \"b\"]");
+    if (!read_pair(entry, left, right)) return wrong(field(), "\"a b\" or [\"a\", \"b\"]");
     joined.assign(left);
     joined += right;
     const auto left_id = id_of.find(left);
     const auto right_id = id_of.find(right);
     const auto result = id_of.find(joined);
     if (left_id == id_of.end() || right_id == id_of.end() || result == id_of.end()) {
-      return wrong(field,
+      return wrong(field(),
                    fmt::format("\"{}\", \"{}\" and both joined in model.vocab", left, right));
     }
     file.merges.push_back({left_id->second, right_id->second, result->second});
