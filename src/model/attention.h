@@ -52,6 +52,10 @@ class Attention {
     int tokens = 0;
   };
 
+  // One tile for one kv head.
+  void run_tile(const AttentionSpan& span, const Tile& tile, int kv_head, const float* q,
+                const KvView& kv, float* out, int thread);
+
   ThreadPool& pool_;
   AttentionShape shape_;
   std::vector<Tile> tiles_;       // of the current call; capacity max_tokens

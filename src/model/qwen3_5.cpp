@@ -56,9 +56,7 @@ class Qwen35 final : public Model {
   void observe(LayerObserver observer) override { observer_ = std::move(observer); }
 
   std::int64_t workspace_bytes(int tokens, int /*logit_rows*/) const override {
-    return Workspace::bytes(config_, tokens) +
-           Matmul::scratch_bytes(pool_.threads(), matmul_.policy(), tokens, widest_input(config_)) +
-           Attention::scratch_bytes(pool_.threads(), config_.attention, tokens);
+    return qwen3_5_workspace_bytes(config_, options_, pool_.threads(), tokens);
   }
 
   Status forward(const Batch& batch, const SequenceViews& memory,
@@ -350,6 +348,13 @@ Status check_options(const ModelOptions& options) {
 }
 
 }  // namespace
+
+std::int64_t qwen3_5_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
+                                     int threads, int tokens) {
+  return Workspace::bytes(config, tokens) +
+         Matmul::scratch_bytes(threads, policy_for(options), tokens, widest_input(config)) +
+         Attention::scratch_bytes(threads, config.attention, tokens);
+}
 
 Result<std::unique_ptr<Model>> make_qwen3_5(const ModelConfig& config, Weights weights,
                                             const ModelOptions& options, ThreadPool& pool,

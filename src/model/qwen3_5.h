@@ -2,6 +2,7 @@
 // and gated attention layers, each followed by a SwiGLU MLP, on the CPU.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "model/model.h"
@@ -15,5 +16,9 @@ namespace replayssm {
 Result<std::unique_ptr<Model>> make_qwen3_5(const ModelConfig& config, Weights weights,
                                             const ModelOptions& options, ThreadPool& pool,
                                             LinearOps& ops);
+
+// Scratch of a step of so many tokens on so many threads: Model::workspace_bytes without a model.
+std::int64_t qwen3_5_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
+                                     int threads, int tokens);
 
 }  // namespace replayssm
