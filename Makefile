@@ -3,7 +3,8 @@
 #
 #   make demo      build the command line, generate text with the embedded model
 #   make test      release build, all tests
-#   make sanitize  the tests under AddressSanitizer + UBSan, the threaded ones under ThreadSanitizer
+#   make sanitize  selected tests (tests/CMakeLists.txt) under AddressSanitizer + UBSan, and under
+#                  ThreadSanitizer
 #   make bench     time the operations on this machine
 #   make lint      clang-format and clang-tidy, as errors
 #   make format    rewrite the sources with clang-format
