@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,31 @@ inline std::vector<TokenId> solo(const EngineOptions& options, const std::vector
   }
   auto finished = run_all(scheduler);
   return finished.empty() ? std::vector<TokenId>{} : finished.front().output;
+}
+
+// The different outputs of so many equal greedy requests, `stagger` of them submitted a step.
+inline std::set<std::vector<TokenId>> answers(const EngineOptions& options, int requests,
+                                              int stagger) {
+  const auto engine = make_engine(options);
+  Scheduler scheduler(*engine);
+  const auto prompt = random_prompt(*engine, 33, 1);
+  std::set<std::vector<TokenId>> outputs;
+  std::size_t finished = 0;
+  for (int submitted = 0; finished < static_cast<std::size_t>(requests);) {
+    for (int i = 0; i < std::max(stagger, 1) && submitted < requests; ++i, ++submitted) {
+      EXPECT_TRUE(scheduler.submit({prompt, greedy(), 40, true}).ok());
+    }
+    auto events = scheduler.step();
+    if (!events.ok()) {
+      ADD_FAILURE() << events.error().message;
+      break;
+    }
+    for (const Finished& each : events->finished) {
+      outputs.insert(each.output);
+      ++finished;
+    }
+  }
+  return outputs;
 }
 
 // Nothing is held by anybody.

@@ -1,5 +1,5 @@
-// Faults C05 (JamePeng/llama-cpp-python#59) and C06 (ggml-org/llama.cpp#29092): the state of the
-// request before is still in the slot, and text of it comes out of the next.
+// Fault C06 (ggml-org/llama.cpp#29092): the state of the request before is still in the slot, and
+// text of it comes out of the next.
 #include <gtest/gtest.h>
 
 #include "small_engine.h"
