@@ -1,0 +1,121 @@
+// Help, versions and refusals of the command line.
+#include <algorithm>
+#include <map>
+
+#include "program.h"
+
+namespace replayssm {
+namespace {
+
+int lines(const std::string& text) {
+  return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST(CliFlags, TheVersionIsOneLine) {
+  const auto result = run_program({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out.rfind("replayssm ", 0), 0u);
+  EXPECT_EQ(lines(result.out), 1);
+}
+
+TEST(CliFlags, HelpOfEveryCommandNamesItsFlagsAndWhatTheyAccept) {
+  const std::vector<std::string> engine{"--model-path",
+                                        "--linear-replayssm-cache-len",
+                                        "{8,16,32}",
+                                        "--mamba-ssm-dtype",
+                                        "{float32}",
+                                        "--dtype",
+                                        "{auto,float32,bfloat16}",
+                                        "--deterministic",
+                                        "--threads"};
+  const std::vector<std::string> sampling{"--temperature",
+                                          "--top-k",
+                                          "--top-p",
+                                          "--min-p",
+                                          "--seed",
+                                          "--repetition-penalty",
+                                          "--presence-penalty",
+                                          "--frequency-penalty",
+                                          "generation_config.json"};
+  const auto joined = [](std::vector<std::string> a, const std::vector<std::string>& b,
+                         const std::vector<std::string>& c) {
+    a.insert(a.end(), b.begin(), b.end());
+    a.insert(a.end(), c.begin(), c.end());
+    return a;
+  };
+  const std::map<std::string, std::vector<std::string>> expected{
+      {"generate", joined(engine, sampling,
+                          {"--prompt", "--chat", "--max-tokens", "--json",
+                           "--disable-linear-replayssm", "Example"})},
+      {"chat", joined(engine, sampling, {"--max-tokens", "/reset"})},
+      {"eval", joined(engine, {}, {"--limit", "--replay", "{on,off,both}", "--json"})},
+      {"plan", joined(engine, {},
+                      {"--memory", "--max-running-requests", "--speculative-num-draft-tokens",
+                       "--json", "Example"})},
+      {"selftest", joined(engine, {}, {"Exit code 0"})}};
+  const auto top = run_program({"--help"});
+  EXPECT_EQ(top.exit_code, 0);
+  for (const auto& [command, texts] : expected) {
+    EXPECT_NE(top.out.find(command), std::string::npos);
+    const auto result = run_program({command, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << command;
+    for (const std::string& text : texts) {
+      EXPECT_NE(result.out.find(text), std::string::npos) << command << " " << text;
+    }
+  }
+}
+
+TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{}, "subcommand is required"},
+      {{"generat"}, "generat is not a command; expected generate chat eval plan"},
+      {{"generate"}, "--prompt is required"},
+      {{"generate", "--prompt", "a", "--bogus"}, "--bogus"},
+      {{"generate", "--prompt", "a", "--linear-replayssm-cache-len", "12"}, "12 not in {8,16,32}"},
+      {{"generate", "--prompt", "a", "--linear-replayssm-cache-len", "x"}, "cache-len"},
+      {{"generate", "--prompt", "a", "--dtype", "fp16"}, "fp16 not in {auto,float32,bfloat16}"},
+      {{"generate", "--prompt", "a", "--mamba-ssm-dtype", "bfloat16"}, "not in {float32}"},
+      {{"generate", "--prompt", "a", "--temperature", "-1"}, "--temperature: -1"},
+      {{"generate", "--prompt", "a", "--top-p", "1.5"}, "more than 0, at most 1"},
+      {{"generate", "--prompt", "a", "--top-k", "-2"}, "--top-k: -2"},
+      {{"generate", "--prompt", "a", "--min-p", "2"}, "--min-p: 2"},
+      {{"generate", "--prompt", "a", "--repetition-penalty", "0"}, "--repetition-penalty: 0"},
+      {{"generate", "--prompt", "a", "--threads", "0"}, "--threads"},
+      {{"generate", "--prompt", "a", "--max-tokens", "0"}, "--max-tokens"},
+      {{"generate", "--prompt", ""}, "--prompt"},
+      {{"generate", "--prompt", "a", "--max-tokens", "100000"}, "what the model's context"},
+      {{"generate", "--prompt", "a", "--model-path", "/no/such/place"}, "/no/such/place"},
+      {{"eval", "--replay", "maybe"}, "maybe not in {on,off,both}"},
+      {{"plan", "--memory", "12parsecs"}, "such as 24GiB"},
+      {{"plan"}, "--memory is required"},
+      {{"plan", "--memory", "1GiB", "--speculative-num-draft-tokens", "9",
+        "--linear-replayssm-cache-len", "8"},
+       "expected 1 to 8 with a fold block of 8"},
+      {{"plan", "--memory", "1GiB", "--speculative-num-draft-tokens", "4",
+        "--disable-linear-replayssm"},
+       "1 with --disable-linear-replayssm"}};
+  for (const auto& [arguments, expected] : cases) {
+    const auto result = run_program(arguments);
+    const std::string what = arguments.empty() ? "nothing" : arguments.back();
+    EXPECT_EQ(result.exit_code, 2) << what;
+    EXPECT_EQ(result.out, "") << what;
+    EXPECT_EQ(lines(result.err), 1) << result.err;
+    EXPECT_EQ(result.err.rfind("replayssm: ", 0), 0u) << result.err;
+    EXPECT_NE(result.err.find(expected), std::string::npos) << result.err;
+  }
+}
+
+TEST(CliFlags, ADirectoryThatIsNoCheckpointIsRefusedByFile) {
+  const std::string directory = std::string(REPLAYSSM_SOURCE_DIR) + "/docs";
+  for (const char* command : {"generate", "plan"}) {
+    const auto result =
+        run_program({command, std::string(command) == "plan" ? "--memory" : "--prompt", "1GiB",
+                     "--model-path", directory});
+    EXPECT_EQ(result.exit_code, 1) << command;
+    EXPECT_NE(result.err.find("docs/config.json"), std::string::npos) << result.err;
+    EXPECT_EQ(lines(result.err), 1) << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace replayssm

@@ -1,0 +1,68 @@
+// eval and selftest, whole. Under a sanitizer, which is some fifty times slower, less is asked.
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace replayssm {
+namespace {
+
+using nlohmann::json;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+TEST(CliSelftest, PassesOnASmallRandomCheckpoint) {
+  const auto result = run_program(
+      {"selftest", "--model-path",
+       std::string(REPLAYSSM_SOURCE_DIR) + "/tests/data/model/ratio3_bfloat16_flat_untied"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(result.out.find("FAIL"), std::string::npos);
+}
+
+TEST(CliSelftest, PassesOnTheEmbeddedModelWithEveryCheck) {
+  if (kSanitized) GTEST_SKIP();
+  const auto result = run_program({"selftest"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  for (const char* check :
+       {"chunks of 1 ", "chunks of 7 ", "chunks of 63", "chunks of 64", "chunks of 65",
+        "batch of 3", "batch of 8", "fork: child", "fork: parent", "pause and resume",
+        "windows of 1 to 8", "float32: replay off against L = 8",
+        "float32: replay off against L = 16", "float32: replay off against L = 32",
+        "bfloat16: replay off against L = 16", "teacher-forced", "0 of 176 positions differ"}) {
+    EXPECT_NE(result.out.find(check), std::string::npos) << check;
+  }
+}
+
+TEST(CliEval, ScoresTheTasksWithReplayOnAndOff) {
+  const auto result = run_program({"eval", "--json", "--limit", kSanitized ? "1" : "8"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json scores = json::parse(result.out, nullptr, false);
+  ASSERT_TRUE(scores.is_object()) << result.out;
+  for (const char* task : {"repeat", "lookup", "count", "add", "sort", "json", "tools"}) {
+    ASSERT_TRUE(scores["tasks"].contains(task)) << task;
+    // Eight questions a task: one wrong answer by chance is allowed, two are not.
+    if (!kSanitized) EXPECT_GE(scores["tasks"][task].get<double>(), 0.875) << task;
+    for (const char* replay : {"on", "off"}) {
+      if (!kSanitized) EXPECT_GE(scores["replay"][replay]["tasks"][task].get<double>(), 0.875);
+    }
+  }
+  // What it is about: off writes a state for each token and chunk, on for each block.
+  const auto written = [&](const char* replay) {
+    return scores["replay"][replay]["state_bytes_written"].get<double>();
+  };
+  EXPECT_GT(written("off"), 4 * written("on"));
+}
+
+TEST(CliEval, ACheckpointWithoutQuestionsIsRefusedByFile) {
+  const auto result = run_program(
+      {"eval", "--model-path",
+       std::string(REPLAYSSM_SOURCE_DIR) + "/tests/data/model/ratio3_bfloat16_flat_untied"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("eval.jsonl"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace replayssm
