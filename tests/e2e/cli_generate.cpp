@@ -82,7 +82,9 @@ TEST(CliGenerate, AnInterruptEndsCleanlyWithWhatThereIs) {
   if (result.exit_code == 0) GTEST_SKIP() << "it was done before the interrupt";
   EXPECT_EQ(result.exit_code, 130) << result.err;
   const json report = json::parse(result.out, nullptr, false);
-  if (report.is_object()) EXPECT_EQ(report["finish_reason"], "cancelled");
+  if (report.is_object()) {
+    EXPECT_EQ(report["finish_reason"], "cancelled");
+  }
 }
 
 TEST(CliChat, ASecondTurnGoesOnFromTheFirst) {
