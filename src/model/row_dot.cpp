@@ -56,6 +56,8 @@ void stream_weights(const Operands<T>& o, int first, int last) {
 // inner dimension pass by, which leaves the order of every sum as it is.
 inline constexpr int kBlockRows = 32;
 inline constexpr int kBlockOutputs = 48;
+// While all rows fit one block, weights come from memory: narrower panels are fetched just in time.
+inline constexpr int kFetchedOutputs = 24;
 inline constexpr std::size_t kPanelDepth = 512;
 inline constexpr int kTileRows = 4;
 inline constexpr int kTileOutputs = 3;
@@ -67,7 +69,8 @@ struct Block {
   int first_row;
   int first_output;
   int outputs;
-  float* sums;  // [kBlockRows, kBlockOutputs, lanes], valid between two panels
+  int next_block;  // outputs from this block to the next one
+  float* sums;     // [kBlockRows, kBlockOutputs, lanes], valid between two panels
 };
 
 // Panel [k, k + depth) of the tile of rows m .. m + R - 1 and outputs n .. n + C - 1 of a block.
@@ -90,7 +93,7 @@ HWY_INLINE void block_tile(const Block<T>& b, int m, int n, std::size_t k, std::
   const std::size_t row = static_cast<std::size_t>(b.first_row + m);
   const bool last_panel = k + depth == o.k;
   // The next panel, or the first one of the block of outputs after this.
-  const std::size_t ahead = last_panel ? kBlockOutputs * o.k - k : depth;
+  const std::size_t ahead = last_panel ? static_cast<std::size_t>(b.next_block) * o.k - k : depth;
   accumulate_tile<R, C, kPrefetch>(o.x + row * o.x_stride + k, o.x_stride, w, depth, acc, ahead);
   for (int r = 0; r < R; ++r) {
     float* out = o.out + (row + static_cast<std::size_t>(r)) * o.out_stride;
@@ -130,9 +133,10 @@ void tile_row_of(int rows, const Block<T>& b, int m, std::size_t k, std::size_t 
 template <class T>
 void multiply_blocks(const Operands<T>& o, int rows, int first, int last) {
   HWY_ALIGN float sums[kBlockRows * kBlockOutputs * (HWY_MAX_BYTES / sizeof(float))];
-  for (int n = first; n < last; n += kBlockOutputs) {
+  const int width = rows <= kBlockRows ? kFetchedOutputs : kBlockOutputs;
+  for (int n = first; n < last; n += width) {
     for (int row = 0; row < rows; row += kBlockRows) {
-      const Block<T> block{&o, row, n, std::min(kBlockOutputs, last - n), sums};
+      const Block<T> block{&o, row, n, std::min(width, last - n), width, sums};
       const int block_rows = std::min(kBlockRows, rows - row);
       const int tiles = (block_rows + kTileRows - 1) / kTileRows;
       for (std::size_t k = 0; k < o.k; k += kPanelDepth) {

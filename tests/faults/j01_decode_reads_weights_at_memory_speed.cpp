@@ -2,6 +2,7 @@
 // bound that reading its weights sets. The product of one row with large bf16 weights reaches at
 // least 60 % of the read bandwidth that plain loads reach in the same run.
 #include <gtest/gtest.h>
+#include <hwy/highway.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,30 @@ std::size_t matrices() {
   return std::clamp(bytes / kBytes + 1, std::size_t{3}, std::size_t{16});
 }
 
+constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t);
+
+// Adds up words in eight streams side by side, which is faster than one.
+std::uint64_t read_streams(const std::uint64_t* words, std::size_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<std::uint64_t> d;
+  constexpr std::size_t kStreams = 8;
+  constexpr std::size_t kLine = 8;  // words
+  const std::size_t length = count / kStreams;
+  hn::Vec<decltype(d)> sum[kStreams];
+  for (auto& v : sum) v = hn::Zero(d);
+  for (std::size_t at = 0; at < length; at += kLine) {
+    for (std::size_t stream = 0; stream < kStreams; ++stream) {
+      const std::uint64_t* line = words + stream * length + at;
+      for (std::size_t i = 0; i < kLine; i += hn::Lanes(d)) {
+        sum[stream] = hn::Add(sum[stream], hn::LoadU(d, line + i));
+      }
+    }
+  }
+  std::uint64_t total = 0;
+  for (const auto& v : sum) total += hn::GetLane(v);
+  return total;
+}
+
 TEST(J01, ASingleRowReachesSixtyPercentOfTheReadBandwidth) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "speed of instrumented code says nothing";
@@ -54,25 +79,25 @@ TEST(J01, ASingleRowReachesSixtyPercentOfTheReadBandwidth) {
   constexpr std::size_t kParts = 64;
   std::vector<std::uint64_t> sums(kParts);
 
-  // The machine may be busy with other things: a round compares two neighbours in time, and the
-  // best round counts.
-  double best = 0;
-  for (std::size_t round = 0; round < 12; ++round) {
+  // The machine may be busy with other things: the best of many rounds counts, for either.
+  double plain = 1e9;
+  double multiplied = 1e9;
+  for (std::size_t round = 0; round < 30; ++round) {
     const std::uint64_t* read = weights[(2 * round) % weights.size()].data();
     const auto part = [&](std::size_t index, int) {
-      constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t) / kParts;
-      const std::uint64_t* first = read + index * kWords;
-      sums[index] += std::accumulate(first, first + kWords, std::uint64_t{0});
+      sums[index] += read_streams(read + index * (kWords / kParts), kWords / kParts);
     };
-    const double plain = seconds([&] { pool.parallel_for(kParts, std::cref(part)); });
+    plain = std::min(plain, seconds([&] { pool.parallel_for(kParts, std::cref(part)); }));
     const WeightMatrix weight{kSize, kSize, DType::bf16,
                               weights[(2 * round + 1) % weights.size()].data()};
     const Product product{&weight, out.data(), kSize, kSize};
-    const double multiplied = seconds([&] { matmul.run(x.data(), kSize, 1, {&product, 1}); });
-    best = std::max(best, plain / multiplied);
+    multiplied = std::min(multiplied, seconds([&] {
+                            matmul.run(x.data(), kSize, 1, {&product, 1});
+                          }));
   }
-  RecordProperty("percent_of_read_bandwidth", static_cast<int>(best * 100));
-  EXPECT_GE(best, 0.6);
+  RecordProperty("percent_of_read_bandwidth", static_cast<int>(100 * plain / multiplied));
+  RecordProperty("read_gb_per_s", static_cast<int>(static_cast<double>(kBytes) / plain / 1e9));
+  EXPECT_GE(plain / multiplied, 0.6);
   EXPECT_GT(std::accumulate(sums.begin(), sums.end(), std::uint64_t{0}), 0u);
   EXPECT_EQ(out.front(), out.back());
 }
