@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "command.h"
+#include "engine/random_stream.h"
 #include "engine_flags.h"
 #include "prompt_text.h"
 #include "selftest_bits.h"
@@ -90,25 +93,57 @@ int fail(const Error& error) {
   return kFailure;
 }
 
+// For checkpoints that come without a tokenizer: any ids will do.
+Texts numbered_tokens(int vocab_size, std::size_t tokens) {
+  Texts texts;
+  for (std::uint64_t text = 0; text < std::size(kTexts); ++text) {
+    std::vector<TokenId> ids;
+    for (std::uint64_t i = 0; i < tokens; ++i) {
+      ids.push_back(static_cast<TokenId>(uniform_at(text, i) * vocab_size));
+    }
+    texts.push_back(std::move(ids));
+  }
+  return texts;
+}
+
+struct Material {
+  Texts texts;                          // for equal bits
+  std::vector<SelftestPrompt> prompts;  // for close values
+};
+
+Result<Material> material_of(const std::filesystem::path& directory) {
+  if (!std::filesystem::exists(directory / "tokenizer.json")) {
+    const auto config = load_config(directory);
+    if (!config) return config.error();
+    Material material;
+    material.texts = numbered_tokens(config->vocab_size, kBitsTokens);
+    for (auto& ids : numbered_tokens(config->vocab_size, kPromptTokens)) {
+      material.prompts.push_back({std::move(ids), false});
+    }
+    return material;
+  }
+  const auto tokenizer = Tokenizer::load(directory);
+  if (!tokenizer) return tokenizer.error();
+  Material material{tokenize(*tokenizer, kBitsTokens), prompts_of(*tokenizer, directory)};
+  if (material.texts.front().size() < static_cast<std::size_t>(kBitsTokens)) {
+    return Error{"tokenizer: a text of several hundred characters has no tokens"};
+  }
+  return material;
+}
+
 int selftest(const EngineFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   const auto options = flags.options();
   if (!options) return fail(options.error());
-  const auto tokenizer = Tokenizer::load(options->model_path);
-  if (!tokenizer) return fail(tokenizer.error());
-  const Texts texts = tokenize(*tokenizer, kBitsTokens);
-  if (texts.front().size() < static_cast<std::size_t>(kBitsTokens)) {
-    return fail(Error{"tokenizer: a text of several hundred characters has no tokens"});
-  }
+  const auto material = material_of(options->model_path);
+  if (!material) return fail(material.error());
 
   CheckList checks;
   fmt::print("model {}\n", options->model_path.string());
-  if (const auto status = check_equal_bits(*options, texts, checks); !status.ok()) {
+  if (const auto status = check_equal_bits(*options, material->texts, checks); !status.ok()) {
     return fail(status.error());
   }
-  if (const auto status =
-          check_closeness(*options, prompts_of(*tokenizer, options->model_path), checks);
-      !status.ok()) {
+  if (const auto status = check_closeness(*options, material->prompts, checks); !status.ok()) {
     return fail(status.error());
   }
 

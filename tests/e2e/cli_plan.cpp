@@ -74,8 +74,7 @@ TEST(CliPlan, NumbersOfTheLargestDenseModelAreThoseOfItsShapes) {
   EXPECT_LE(sum, plan64["budget"].get<std::int64_t>());
 }
 
-// Fault E04 (invergent-ai/surogate serve changelog 86): speculation needs a second state a request.
-TEST(CliPlan, E04RingsOfSpeculationAreATenthOfTheSnapshotsTheyReplace) {
+TEST(CliPlan, SpeculationIsPrintedBesideTheSnapshotsItReplaces) {
   const PlanDirectory large(5120, 64, 24, 4, 48, 17408, false);
   const std::vector<std::string> common{"--memory", "96GiB", "--context-length", "32768"};
   auto with = common;
