@@ -47,29 +47,31 @@ HWY_INLINE FloatVec load_widened(FloatTag d, const f16* p) {
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
 }
 
+// Asks for the cache line that is `ahead` elements after p. A hint: the address need not exist.
 template <class T>
 HWY_INLINE void prefetch(const T* p, std::size_t ahead) {
   const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(p) + ahead * sizeof(T);
   hwy::Prefetch(reinterpret_cast<const unsigned char*>(address));
 }
 
+struct FetchNothing {
+  HWY_INLINE void operator()(std::size_t) const {}
+};
+
 // acc[r][c] += x[r * x_stride + k] * w[c][k] lane by lane, for k in [0, count).
 // Only the last call for a sum may have a count that is not a multiple of the lanes.
-// kPrefetch: asks for what lies `ahead` elements after each element of w that is read; that is a
-// hint and may point anywhere.
-template <int R, int C, bool kPrefetch = false, class T>
+// fetch(k) is called before the vectors at k are used.
+template <int R, int C, class T, class Fetch = FetchNothing>
 HWY_INLINE void accumulate_tile(const float* HWY_RESTRICT x, std::size_t x_stride,
                                 const T* const (&w)[C], std::size_t count, FloatVec (&acc)[R][C],
-                                std::size_t ahead = 0) {
+                                const Fetch& fetch = {}) {
   const FloatTag d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
+    fetch(i);
     FloatVec wv[C];
-    for (int c = 0; c < C; ++c) {
-      wv[c] = load_widened(d, w[c] + i);
-      if constexpr (kPrefetch) prefetch(w[c] + i, ahead);
-    }
+    for (int c = 0; c < C; ++c) wv[c] = load_widened(d, w[c] + i);
     for (int r = 0; r < R; ++r) {
       const FloatVec xv = hn::LoadU(d, x + static_cast<std::size_t>(r) * x_stride + i);
       for (int c = 0; c < C; ++c) acc[r][c] = hn::MulAdd(xv, wv[c], acc[r][c]);

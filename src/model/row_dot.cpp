@@ -25,8 +25,33 @@ struct Operands {
   std::size_t out_stride;
 };
 
-// Few rows: the product is bound by reading weights, which stream past once. While a tile is
-// computed the next one is fetched; the hardware starts late on rows as short as these.
+// Weights that a tile or block will read later are asked for while another is computed: rows of a
+// few KiB are too short for the hardware to notice in time. Two orders, both covering C rows:
+
+// The place of each row that is being read, `ahead` elements on.
+template <int C, class T>
+struct FetchRows {
+  const T* const (&w)[C];
+  std::size_t ahead;
+  HWY_INLINE void operator()(std::size_t k) const {
+    for (int c = 0; c < C; ++c) prefetch(w[c] + k, ahead);
+  }
+};
+
+// The C rows that begin at `first` in the order of addresses, which memory likes better; for long
+// rows the first lines would be gone before they are used.
+template <int C, class T>
+struct FetchLines {
+  const T* first;
+  HWY_INLINE void operator()(std::size_t k) const {
+    for (std::size_t c = 0; c < C; ++c) prefetch(first, k * C + c * hn::Lanes(FloatTag()));
+  }
+};
+
+// The most bytes to be fetched in the order of addresses: half of a first-level cache.
+inline constexpr std::size_t kFetchedLines = 16 << 10;
+
+// Few rows: the product is bound by reading weights, which stream past once.
 template <int R, int C, class T>
 void stream_weights(const Operands<T>& o, int first, int last) {
   const FloatTag d;
@@ -37,8 +62,15 @@ void stream_weights(const Operands<T>& o, int first, int last) {
     for (auto& row : acc) {
       for (FloatVec& v : row) v = hn::Zero(d);
     }
-    // A single row reads fast enough for the hardware's own prefetch.
-    accumulate_tile<R, kOutputs, (R > 1)>(o.x, o.x_stride, w, o.k, acc, kOutputs * o.k);
+    if (kOutputs * o.k * sizeof(T) <= kFetchedLines) {
+      const FetchLines<kOutputs, T> fetch{w[kOutputs - 1] + o.k};
+      accumulate_tile<R, kOutputs>(o.x, o.x_stride, w, o.k, acc, fetch);
+    } else if constexpr (R > 1) {
+      const FetchRows<kOutputs, T> fetch{w, kOutputs * o.k};
+      accumulate_tile<R, kOutputs>(o.x, o.x_stride, w, o.k, acc, fetch);
+    } else {  // a single row leaves nothing to wait for: the hardware keeps up
+      accumulate_tile<R, kOutputs>(o.x, o.x_stride, w, o.k, acc);
+    }
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < kOutputs; ++c) {
         o.out[static_cast<std::size_t>(r) * o.out_stride + static_cast<std::size_t>(n + c)] =
@@ -94,7 +126,13 @@ HWY_INLINE void block_tile(const Block<T>& b, int m, int n, std::size_t k, std::
   const bool last_panel = k + depth == o.k;
   // The next panel, or the first one of the block of outputs after this.
   const std::size_t ahead = last_panel ? static_cast<std::size_t>(b.next_block) * o.k - k : depth;
-  accumulate_tile<R, C, kPrefetch>(o.x + row * o.x_stride + k, o.x_stride, w, depth, acc, ahead);
+  const float* x = o.x + row * o.x_stride + k;
+  if constexpr (kPrefetch) {
+    const FetchRows<C, T> fetch{w, ahead};
+    accumulate_tile<R, C>(x, o.x_stride, w, depth, acc, fetch);
+  } else {
+    accumulate_tile<R, C>(x, o.x_stride, w, depth, acc);
+  }
   for (int r = 0; r < R; ++r) {
     float* out = o.out + (row + static_cast<std::size_t>(r)) * o.out_stride;
     for (int c = 0; c < C; ++c) {
