@@ -19,8 +19,10 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                   "Tokens that are folded into the state together")
       ->check(CLI::IsMember({8, 16, 32}))
       ->capture_default_str();
-  command.add_option("--mamba-ssm-dtype", state_type, "Number format of the recurrent state")
-      ->check(CLI::IsMember({"float32"}))
+  command
+      .add_option("--mamba-ssm-dtype", state_type,
+                  "Number format of the recurrent state; records in the ring follow it")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
   command
       .add_option("--dtype", activations,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "engine_flags.h"
 #include "eval_tasks.h"
 #include "interrupt.h"
+#include "log_probabilities.h"
 #include "prompt_text.h"
 #include "table.h"
 #include "terminal.h"
@@ -109,6 +111,44 @@ Result<Scores> run(const EngineOptions& options, const std::vector<Asked>& asked
   return scores;
 }
 
+// The right answers, teacher-forced, with the state type asked for against a float32 state.
+Result<LogProbabilityDifference> compare_state_types(const EngineOptions& options,
+                                                     const std::vector<Asked>& asked,
+                                                     const Tokenizer& tokenizer,
+                                                     const InterruptGuard& interrupt) {
+  std::vector<GivenAnswer> answers;
+  for (const Asked& each : asked) {
+    const auto answer = tokenizer.encode(each.question->expected);
+    if (answer.empty()) continue;
+    GivenAnswer& given = answers.emplace_back(GivenAnswer{each.tokens, each.tokens.size()});
+    given.tokens.insert(given.tokens.end(), answer.begin(), answer.end());
+  }
+  const auto run = [&](DType state_type) {
+    EngineOptions typed = options;
+    typed.state_type = state_type;
+    ProgressLine progress(fmt::format("log-probabilities, {} state", name_of(state_type)));
+    return log_probabilities(typed, answers, [&](std::size_t done) {
+      progress.update(static_cast<long>(done), static_cast<long>(answers.size()));
+      return !interrupt.interrupted();
+    });
+  };
+  const auto expected = run(DType::f32);
+  if (!expected) return expected.error();
+  const auto found = run(options.state_type);
+  if (!found) return found.error();
+  return compare_log_probabilities(*expected, *found);
+}
+
+nlohmann::ordered_json to_json(const LogProbabilityDifference& difference) {
+  nlohmann::ordered_json json;
+  json["tokens"] = difference.tokens;
+  json["mean_float32_state"] = difference.mean_expected;
+  json["mean"] = difference.mean_found;
+  json["mean_difference"] = difference.mean_difference;
+  json["largest_difference"] = difference.largest_difference;
+  return json;
+}
+
 nlohmann::ordered_json to_json(const Scores& scores) {
   nlohmann::ordered_json json;
   for (const auto& task : scores.tasks) json["tasks"][task.name] = task.score();
@@ -174,13 +214,29 @@ int eval(const EvalFlags& flags) {
     if (!scores) return fail(scores.error(), interrupt.interrupted() ? kInterrupted : kFailure);
     runs.emplace_back(name, std::move(*scores));
   }
+  std::optional<LogProbabilityDifference> difference;
+  if (options->state_type != DType::f32) {
+    options->recurrence = flags.replay == "off" ? Recurrence::packed : Recurrence::replay;
+    const auto compared = compare_state_types(*options, *asked, *tokenizer, interrupt);
+    if (!compared) return fail(compared.error(), interrupt.interrupted() ? kInterrupted : kFailure);
+    difference = *compared;
+  }
   if (flags.json) {
     nlohmann::ordered_json json;
     json["tasks"] = to_json(runs.front().second)["tasks"];
     for (const auto& [name, scores] : runs) json["replay"][name] = to_json(scores);
+    if (difference) json["log_probabilities"] = to_json(*difference);
     fmt::print("{}\n", json.dump());
   } else {
     print(runs);
+    if (difference) {
+      fmt::print(
+          "right answers, teacher-forced, {} tokens: mean log-probability {:.5f} with a float32 "
+          "state, {:.5f} with {}; they differ by {:.2e} on average, {:.2e} at most\n",
+          difference->tokens, difference->mean_expected, difference->mean_found,
+          name_of(options->state_type), difference->mean_difference,
+          difference->largest_difference);
+    }
   }
   return kSuccess;
 }
@@ -204,7 +260,12 @@ void add_eval(CLI::App& app, int& exit_code) {
   flags->engine.add_to(*command, false);
   command->add_flag("--json", flags->json,
                     "One JSON object: {\"tasks\": {NAME: SCORE}, \"replay\": ...}");
-  command->footer("Answers are greedy, sixteen questions at a time in the file's order.");
+  command->footer(
+      "Answers are greedy, sixteen questions at a time in the file's order. With another state "
+      "type "
+      "than float32, the log-probabilities of the right answers are also compared with those that "
+      "a "
+      "float32 state gives.");
   command->callback([flags, &exit_code] { exit_code = eval(*flags); });
 }
 

@@ -149,9 +149,11 @@ void add_bfloat16(const std::string& what, const Comparison& c, CheckList& check
 Status check_closeness(const EngineOptions& options, const std::vector<SelftestPrompt>& prompts,
                        CheckList& checks) {
   Texts continuations;
-  const auto run = [&](DType activations, Recurrence recurrence, int fold_block) {
-    return evaluate(sized(options, prompts, activations, recurrence, fold_block), prompts,
-                    continuations);
+  const auto run = [&](DType activations, Recurrence recurrence, int fold_block,
+                       DType state_type = DType::f32) {
+    EngineOptions sizes = sized(options, prompts, activations, recurrence, fold_block);
+    sizes.state_type = state_type;
+    return evaluate(sizes, prompts, continuations);
   };
   const auto exact = run(DType::f32, Recurrence::packed, 16);
   if (!exact) return exact.error();
@@ -172,6 +174,16 @@ Status check_closeness(const EngineOptions& options, const std::vector<SelftestP
     if (!replay) return replay.error();
     add_bfloat16(fmt::format("bfloat16: replay off against L = {}", fold_block),
                  compare(*rounded, *replay, 0), checks);
+  }
+  if (options.state_type == DType::f32) return {};
+  for (const Recurrence recurrence : {Recurrence::packed, Recurrence::replay}) {
+    const auto other = run(DType::f32, recurrence, options.fold_block, options.state_type);
+    if (!other) return other.error();
+    const Comparison difference = compare(*exact, *other, 0);
+    checks.add({fmt::format("{} state, replay {}", name_of(options.state_type),
+                            recurrence == Recurrence::packed ? "off" : "on"),
+                fmt::format("logits at {} positions", difference.positions), shown(difference), "",
+                true, true});
   }
   return {};
 }

@@ -13,8 +13,8 @@ namespace {
 
 // Precondition: fold block and window are those of a FoldGeometry.
 Status check(const EngineOptions& options) {
-  if (options.state_type != DType::f32) {
-    return refuse("--mamba-ssm-dtype", name_of(options.state_type), "float32");
+  if (options.state_type != DType::f32 && options.state_type != DType::bf16) {
+    return refuse("--mamba-ssm-dtype", name_of(options.state_type), "float32 or bfloat16");
   }
   if (options.activations && *options.activations != DType::f32 &&
       *options.activations != DType::bf16) {

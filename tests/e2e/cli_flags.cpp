@@ -74,7 +74,7 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
       {{"generate", "--prompt", "a", "--linear-replayssm-cache-len", "12"}, "12 not in {8,16,32}"},
       {{"generate", "--prompt", "a", "--linear-replayssm-cache-len", "x"}, "cache-len"},
       {{"generate", "--prompt", "a", "--dtype", "fp16"}, "fp16 not in {auto,float32,bfloat16}"},
-      {{"generate", "--prompt", "a", "--mamba-ssm-dtype", "bfloat16"}, "not in {float32}"},
+      {{"generate", "--prompt", "a", "--mamba-ssm-dtype", "float16"}, "not in {float32,bfloat16}"},
       {{"generate", "--prompt", "a", "--temperature", "-1"}, "--temperature: -1"},
       {{"generate", "--prompt", "a", "--top-p", "1.5"}, "more than 0, at most 1"},
       {{"generate", "--prompt", "a", "--top-k", "-2"}, "--top-k: -2"},

@@ -22,6 +22,17 @@ TEST(CliSelftest, PassesOnASmallRandomCheckpointWithoutTokenizer) {
   EXPECT_EQ(result.out.find("FAIL"), std::string::npos);
 }
 
+TEST(CliSelftest, PassesWithBfloat16StatesAndShowsTheirDistance) {
+  const auto result = run_program(
+      {"selftest", "--mamba-ssm-dtype", "bfloat16", "--model-path",
+       std::string(REPLAYSSM_SOURCE_DIR) + "/tests/data/model/ratio1_bfloat16_yarn_nested_tied"});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(result.out.find("FAIL"), std::string::npos) << result.out;
+  for (const char* line : {"bfloat16 state, replay off", "bfloat16 state, replay on"}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << result.out;
+  }
+}
+
 TEST(CliSelftest, PassesOnTheEmbeddedModelWithEveryCheck) {
   if (kSanitized) GTEST_SKIP();
   const auto result = run_program({"selftest"});
@@ -55,6 +66,20 @@ TEST(CliEval, ScoresTheTasksWithReplayOnAndOff) {
     return scores["replay"][replay]["state_bytes_written"].get<double>();
   };
   EXPECT_GT(written("off"), 4 * written("on"));
+}
+
+TEST(CliEval, ABfloat16StateIsComparedWithFloat32TokenByToken) {
+  const auto result = run_program({"eval", "--json", "--limit", kSanitized ? "1" : "2", "--replay",
+                                   "on", "--mamba-ssm-dtype", "bfloat16"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json difference = json::parse(result.out)["log_probabilities"];
+  EXPECT_GT(difference["tokens"].get<int>(), kSanitized ? 20 : 50);
+  // Right answers of a trained model are likely ones, and rounded states are another function.
+  EXPECT_GT(difference["mean_float32_state"].get<double>(), -0.1);
+  EXPECT_GT(difference["mean"].get<double>(), -0.1);
+  EXPECT_GT(difference["largest_difference"].get<double>(), 0);
+  EXPECT_GE(difference["largest_difference"].get<double>(),
+            difference["mean_difference"].get<double>());
 }
 
 TEST(CliEval, ACheckpointWithoutQuestionsIsRefusedByFile) {

@@ -22,13 +22,24 @@ TEST(H03, TheDefaultStateIsFloat32WithEitherActivations) {
   }
 }
 
-TEST(H03, AStateTypeThatIsNotBuiltIsRefusedByFlag) {
+TEST(H03, BFloat16IsKeptWhereItIsAskedForAndShownToTheOps) {
   EngineOptions options = small_options();
   options.state_type = DType::bf16;
+  const auto engine = make_engine(options);
+  ASSERT_TRUE(engine);
+  EXPECT_EQ(engine->memory().layout().correction_type, DType::bf16);
+  for (const StateView& view : engine->memory().views().states) {
+    EXPECT_EQ(view.type, DType::bf16);
+  }
+}
+
+TEST(H03, AStateTypeThatIsNotBuiltIsRefusedByFlag) {
+  EngineOptions options = small_options();
+  options.state_type = DType::f16;
   const auto refused = Engine::create(options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
-            "--mamba-ssm-dtype: bfloat16 is not accepted; expected float32");
+            "--mamba-ssm-dtype: float16 is not accepted; expected float32 or bfloat16");
 }
 
 }  // namespace

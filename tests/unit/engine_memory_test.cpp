@@ -98,7 +98,7 @@ TEST(EngineOptions, ValuesThatDoNotFitAreRefusedByFlag) {
     return engine.ok() ? std::string("accepted")
                        : engine.error().message.substr(0, engine.error().message.find(':'));
   };
-  EXPECT_EQ(refused([](auto& o) { o.state_type = DType::bf16; }), "--mamba-ssm-dtype");
+  EXPECT_EQ(refused([](auto& o) { o.state_type = DType::f16; }), "--mamba-ssm-dtype");
   EXPECT_EQ(refused([](auto& o) { o.activations = DType::f16; }), "--dtype");
   EXPECT_EQ(refused([](auto& o) { o.fold_block = 24; }), "--linear-replayssm-cache-len");
   EXPECT_EQ(refused([](auto& o) { o.window_max = 17; }), "--speculative-num-draft-tokens");

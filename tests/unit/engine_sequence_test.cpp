@@ -53,12 +53,13 @@ Outcome straight(Engine& engine, const std::vector<TokenId>& tokens) {
   return outcome;
 }
 
-class EngineSequence : public testing::TestWithParam<std::tuple<int, Recurrence>> {
+class EngineSequence : public testing::TestWithParam<std::tuple<int, Recurrence, DType>> {
  protected:
   EngineOptions options(int window_max = 1) const {
     EngineOptions options = small_options();
     options.fold_block = std::get<0>(GetParam());
     options.recurrence = std::get<1>(GetParam());
+    options.state_type = std::get<2>(GetParam());
     options.window_max = window_max;
     return options;
   }
@@ -172,14 +173,18 @@ TEST_P(EngineSequence, AResumedSequenceGoesOnAsIfNeverPaused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Blocks, EngineSequence,
-                         testing::Values(std::tuple{8, Recurrence::replay},
-                                         std::tuple{16, Recurrence::replay},
-                                         std::tuple{32, Recurrence::replay},
-                                         std::tuple{16, Recurrence::packed}),
+                         testing::Values(std::tuple{8, Recurrence::replay, DType::f32},
+                                         std::tuple{16, Recurrence::replay, DType::f32},
+                                         std::tuple{32, Recurrence::replay, DType::f32},
+                                         std::tuple{16, Recurrence::packed, DType::f32},
+                                         std::tuple{8, Recurrence::replay, DType::bf16},
+                                         std::tuple{16, Recurrence::replay, DType::bf16},
+                                         std::tuple{16, Recurrence::packed, DType::bf16}),
                          [](const auto& test) {
-                           return std::get<1>(test.param) == Recurrence::packed
-                                      ? std::string("ReplayOff")
-                                      : fmt::format("L{}", std::get<0>(test.param));
+                           const auto& [block, recurrence, state_type] = test.param;
+                           return (recurrence == Recurrence::packed ? std::string("ReplayOff")
+                                                                    : fmt::format("L{}", block)) +
+                                  "_" + std::string(name_of(state_type));
                          });
 
 TEST(EngineArchive, KeepsTheSamplingStateAndRefusesDamageAndOtherModels) {
