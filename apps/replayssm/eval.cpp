@@ -118,7 +118,8 @@ Result<LogProbabilityDifference> compare_state_types(const EngineOptions& option
                                                      const InterruptGuard& interrupt) {
   std::vector<GivenAnswer> answers;
   for (const Asked& each : asked) {
-    const auto answer = tokenizer.encode(each.question->expected);
+    // The checkpoint's own file; the marks of a tool call in it are the model's control tokens.
+    const auto answer = tokenizer.encode_with_added_tokens(each.question->expected);
     if (answer.empty()) continue;
     GivenAnswer& given = answers.emplace_back(GivenAnswer{each.tokens, each.tokens.size()});
     given.tokens.insert(given.tokens.end(), answer.begin(), answer.end());

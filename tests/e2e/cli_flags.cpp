@@ -23,7 +23,7 @@ TEST(CliFlags, HelpOfEveryCommandNamesItsFlagsAndWhatTheyAccept) {
                                         "--linear-replayssm-cache-len",
                                         "{8,16,32}",
                                         "--mamba-ssm-dtype",
-                                        "{float32}",
+                                        "{float32,bfloat16}",
                                         "--dtype",
                                         "{auto,float32,bfloat16}",
                                         "--deterministic",

@@ -172,6 +172,12 @@ TEST_P(EngineSequence, AResumedSequenceGoesOnAsIfNeverPaused) {
   }
 }
 
+std::string name_of_case(const testing::TestParamInfo<EngineSequence::ParamType>& info) {
+  const auto [block, recurrence, state_type] = info.param;
+  return (recurrence == Recurrence::packed ? std::string("ReplayOff") : fmt::format("L{}", block)) +
+         "_" + std::string(name_of(state_type));
+}
+
 INSTANTIATE_TEST_SUITE_P(Blocks, EngineSequence,
                          testing::Values(std::tuple{8, Recurrence::replay, DType::f32},
                                          std::tuple{16, Recurrence::replay, DType::f32},
@@ -180,12 +186,7 @@ INSTANTIATE_TEST_SUITE_P(Blocks, EngineSequence,
                                          std::tuple{8, Recurrence::replay, DType::bf16},
                                          std::tuple{16, Recurrence::replay, DType::bf16},
                                          std::tuple{16, Recurrence::packed, DType::bf16}),
-                         [](const auto& test) {
-                           const auto& [block, recurrence, state_type] = test.param;
-                           return (recurrence == Recurrence::packed ? std::string("ReplayOff")
-                                                                    : fmt::format("L{}", block)) +
-                                  "_" + std::string(name_of(state_type));
-                         });
+                         name_of_case);
 
 TEST(EngineArchive, KeepsTheSamplingStateAndRefusesDamageAndOtherModels) {
   EngineOptions options = small_options();
