@@ -34,6 +34,7 @@ inline StepArgs host_args(Image& m) {
   a.ring_rows = m.o.ring_rows;
   a.fold_block = m.o.fold_block;
   a.query_scale = 0.08838834764831845f;
+  a.settled = m.o.settled ? 1 : 0;
   return a;
 }
 

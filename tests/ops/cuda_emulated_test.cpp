@@ -68,12 +68,15 @@ TEST_P(EmulatedStep, PackedStepIsTheRecurrence) {
 TEST_P(EmulatedStep, ResultsDoNotDependOnTheSplit) {
   const int block = GetParam().fold_block;
   const Image before = make_image(options(1, 1, 3), {block, 2 * block}, {block, 3, 0});
-  Image whole = before, split = before;
+  Image whole = before, split = before, early = before;
+  early.o.settled = true;
   const int full = GetParam().state == DType::bf16 ? 128 : 64;
   run_window_step(window_plan(whole, {.unit_rows = full, .groups = 2, .stages = 2}), whole);
   run_window_step(window_plan(split, {.unit_rows = full / 2, .groups = 1, .stages = 3}), split);
+  run_window_step(window_plan(early, {.unit_rows = full / 2, .groups = 2, .stages = 2}), early);
   Worst worst;
   compare_untouched(whole, split, worst);
+  compare_untouched(whole, early, worst);
   EXPECT_EQ(worst.fault, "");
 }
 

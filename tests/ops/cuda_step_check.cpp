@@ -230,6 +230,64 @@ void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report&
   CUDA_MUST(cudaGraphDestroy(graph));
 }
 
+// Layers one after the other with overlapping launches that fetch states and records early, against
+// the same without overlap.
+void check_settled(const Config& c, const DeviceLimits& limits, int steps, Report& report) {
+  const Stream stream;
+  constexpr int kLayers = 3;
+  ImageOptions o = options(c, 5, 0);
+  o.null_rows = true;
+  std::vector<Image> images;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    o.seed = static_cast<std::uint64_t>(layer) + 91;
+    images.push_back(make_image(o, {0}, {0}));
+  }
+  std::vector<DeviceImage> plain, early;
+  plain.reserve(kLayers);
+  early.reserve(kLayers);
+  for (const Image& m : images) {
+    plain.emplace_back(m, stream);
+    early.emplace_back(m, stream);
+  }
+  PlanWishes alone, overlapping;
+  alone.overlap = 0;
+  overlapping.overlap = 1;
+  const StepPlan apart = must(plan_window_step(images[0].geometry(), limits, alone));
+  const StepPlan together = must(plan_window_step(images[0].geometry(), limits, overlapping));
+  // The cursors of the first layer's image serve all layers.
+  const auto args = [&](std::vector<DeviceImage>& layers, std::size_t layer) {
+    StepArgs a = layers[layer].args();
+    a.batch = layers[0].args().batch;
+    return a;
+  };
+  for (int i = 0; i < steps; ++i) {
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      draw_inputs(images[layer], static_cast<std::uint64_t>(i * kLayers) + layer + 500);
+      plain[layer].put_inputs(images[layer]);
+      early[layer].put_inputs(images[layer]);
+    }
+    CUDA_MUST(cudaStreamSynchronize(stream));  // so that launches follow launches below
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      must(launch_window_step(apart, args(plain, layer), stream));
+    }
+    must(launch_advance(plain[0].advance(false), stream));
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      StepArgs a = args(early, layer);
+      a.settled = layer > 0 ? 1 : 0;  // the launch before the first layer moves cursors
+      must(launch_window_step(together, a, stream));
+    }
+    must(launch_advance(early[0].advance(false), stream));
+    CUDA_MUST(cudaStreamSynchronize(stream));
+  }
+  for (std::size_t layer = 0; layer < kLayers; ++layer) {
+    Image a = images[layer], b = images[layer];
+    plain[layer].get(a);
+    early[layer].get(b);
+    report.add("settled launches equal separate ones", same_bits(a, b),
+               fmt::format("{} layer {}", c.name(), layer));
+  }
+}
+
 // Many tokens of one row: the error of replay and of the packed step against float64 from token 0.
 void check_long_run(const Config& c, const DeviceLimits& limits, int tokens, Report& report) {
   const Stream stream;
@@ -423,6 +481,8 @@ int run(bool quick, const std::string& json) {
     if (c.heads.group() == 2) {
       if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
       jobs.push_back([&, c] { check_graph(c, limits, quick ? 18 : 3 * c.fold_block + 2, report); });
+      jobs.push_back(
+          [&, c] { check_settled(c, limits, quick ? 18 : 2 * c.fold_block + 3, report); });
       if (!quick && c.fold_block == 16) {
         jobs.push_back([&, c] { check_long_run(c, limits, 2048, report); });
       }

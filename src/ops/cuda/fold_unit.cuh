@@ -16,6 +16,8 @@ struct FoldUnits {
   }
 
   __device__ int ring_rows() const { return args.ring_rows; }
+  // The previous launch may be a step that appends to the rings.
+  __device__ bool settled() const { return false; }
 
   // depth: the depth folded from; checkpoint: the number of records.
   __device__ void look_up_row(int unit, Lookup& l) const { l.row = args.row[entry_of(unit)]; }
@@ -105,7 +107,6 @@ template <class Layout>
 __device__ __forceinline__ void fold_block(const FoldArgs& args, unsigned char* shared, int stages,
                                            int groups) {
   Pipeline<Layout> pipeline(shared, stages, groups);
-  ptx::allow_next_launch();
   pipeline.init();
   const int warp = ptx::thread() / 32;
   if (warp == groups * kWarpsPerGroup) {

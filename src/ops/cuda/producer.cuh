@@ -124,6 +124,7 @@ struct StepUnits {
 
   __device__ int count() const { return args.batch.entries * args.value_heads * Layout::kParts; }
   __device__ int ring_rows() const { return args.ring_rows; }
+  __device__ bool settled() const { return args.settled != 0; }
 
   __device__ void look_up_row(int unit, Lookup& l) const {
     l.row = args.batch.row[unit / (Layout::kParts * args.value_heads)];
@@ -202,14 +203,33 @@ struct StepUnits {
   }
 };
 
+// The next launch may start once everything before this one has ended: what it fetches early was
+// written by launches before this one.
+__device__ __forceinline__ void wait_then_allow_next() {
+  ptx::wait_for_previous_launch();
+  ptx::allow_next_launch();
+}
+
+// Announces a unit's bulk copies and starts those of its state and records. All lanes.
+template <class Layout, class Units>
+__device__ __forceinline__ void fetch_state(const Units& units, const Unit& u,
+                                            typename Layout::Stage& stage, uint64_t* full) {
+  const bool live = u.kind == UnitKind::live;
+  if (ptx::lane() == 0) ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
+  ptx::sync_warp();
+  if (live) copy_state_and_records<Layout>(u, stage, units.ring_rows(), full);
+}
+
 // Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark.
 template <class Layout, class Units>
 __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
-  ptx::wait_for_previous_launch();
+  const bool settled = units.settled();
+  if (!settled) wait_then_allow_next();
   const int count = units.count(), stride = ptx::blocks();
   const int mine = (count - ptx::block() + stride - 1) / stride;
   const int total = mine + pipeline.groups;
   int stage = 0, parity = 1;
+  int fetched = 0;  // units whose state is on its way already
   auto unit_at = [&](int i) { return ptx::block() + i * stride; };
   Lookup next;
   int own = ptx::lane();
@@ -232,20 +252,22 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
     const bool looks_up = ptx::lane() < kUnitBatch && own < mine;
     if (looks_up) units.look_up_row(unit_at(own), next);
     const int units_here = min(kUnitBatch, total - first);
+    if (settled && first == 0) {  // fill the stages while the previous launch still runs
+      fetched = min(units_here, pipeline.stage_count);
+      for (int i = 0; i < fetched; ++i) {
+        fetch_state<Layout>(units, batch[i], pipeline.stages[i], pipeline.full + i);
+      }
+      wait_then_allow_next();
+    }
     for (int i = 0; i < units_here; ++i) {
       if (i == kUnitBatch / 2 && looks_up) units.look_up_cursor(unit_at(own), next);
       const Unit& u = batch[i];
-      const bool live = u.kind == UnitKind::live;
       uint64_t* const full = pipeline.full + stage;
-      ptx::barrier_wait(pipeline.empty + stage, parity);
-      if (ptx::lane() == 0) {
-        ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
+      if (first + i >= fetched) {
+        ptx::barrier_wait(pipeline.empty + stage, parity);
+        fetch_state<Layout>(units, u, pipeline.stages[stage], full);
       }
-      ptx::sync_warp();
-      if (live) {
-        copy_state_and_records<Layout>(u, pipeline.stages[stage], units.ring_rows(), full);
-        units.copy_inputs(u, pipeline.stages[stage]);
-      }
+      if (u.kind == UnitKind::live) units.copy_inputs(u, pipeline.stages[stage]);
       ptx::copies_arrive(full);
       if (++stage == pipeline.stage_count) {
         stage = 0;

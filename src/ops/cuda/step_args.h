@@ -61,6 +61,10 @@ struct StepArgs {
   int fold_block = 0;
   float query_scale = 0;  // K^-1/2
   int out_f32 = 0;
+  // Nonzero: nothing but qkv, gate and beta is written by the previous launch of the stream, or by
+  // one that may still run when the previous launch lets this one start. Then rows, cursors, states
+  // and records are fetched before the previous launch has ended, where the plan allows overlap.
+  int settled = 0;
 };
 
 // One linear layer of a fold.

@@ -227,7 +227,6 @@ template <class Layout>
 __device__ __forceinline__ void step_block(const StepArgs& args, unsigned char* shared, int stages,
                                            int groups) {
   Pipeline<Layout> pipeline(shared, stages, groups);
-  ptx::allow_next_launch();
   pipeline.init();
   const int warp = ptx::thread() / 32;
   if (warp == groups * kWarpsPerGroup) {
