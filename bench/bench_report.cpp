@@ -1,6 +1,9 @@
 #include "bench_report.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+
+#include <ctime>
 
 #include "commit.h"
 
@@ -18,6 +21,18 @@ std::string_view name_of(Op op) {
       return "prefill";
     case Op::conv:
       return "conv";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(LaunchOrder order) {
+  switch (order) {
+    case LaunchOrder::plain:
+      return "plain";
+    case LaunchOrder::overlap:
+      return "overlap";
+    case LaunchOrder::settled:
+      return "settled";
   }
   return "unknown";
 }
@@ -57,13 +72,29 @@ nlohmann::ordered_json to_json(const BenchOptions& o, const BenchReport& r, std:
   return json;
 }
 
+nlohmann::ordered_json to_json(const CudaBenchOptions& o, const CudaBenchReport& r) {
+  nlohmann::ordered_json json = to_json(o.op, r.report, "cuda", 0);
+  json["threads"] = nullptr;
+  if (o.op.op == Op::fold) {
+    json["records"] = o.op.records == 0 ? o.op.fold_block : o.op.records;
+    json["ring_rows"] = o.ring_rows == 0 ? 2 * o.op.fold_block : o.ring_rows;
+    json["layers"] = o.layers;
+  }
+  json["launch"] = name_of(o.order);
+  json["gpu"] = r.gpu;
+  const std::time_t now = std::time(nullptr);
+  json["date"] = fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+  return json;
+}
+
 std::string to_text(const BenchOptions& o, const BenchReport& r, std::string_view device,
                     int threads) {
   std::string text = fmt::format(
-      "{} {} on {}, {} thread{}: batch {}, heads {}/{}, {} state, fold block {}, window {}\n",
-      name_of(o.op), o.heads.gate == GateKind::gdn ? "gdn" : "kda", device, threads,
-      threads == 1 ? "" : "s", o.batch, o.heads.value_heads, o.heads.key_heads,
-      o.state == DType::bf16 ? "bf16" : "fp32", o.fold_block, o.window);
+      "{} {} on {}{}: batch {}, heads {}/{}, {} state, fold block {}, window {}\n", name_of(o.op),
+      o.heads.gate == GateKind::gdn ? "gdn" : "kda", device,
+      threads == 0 ? "" : fmt::format(", {} thread{}", threads, threads == 1 ? "" : "s"), o.batch,
+      o.heads.value_heads, o.heads.key_heads, o.state == DType::bf16 ? "bf16" : "fp32",
+      o.fold_block, o.window);
   text += fmt::format("  time            {:10.1f} us a layer and step\n", r.time_us);
   if (r.packed_time_us) {
     text += fmt::format("  packed step     {:10.1f} us, {:.2f} times the replay time\n",
@@ -74,7 +105,7 @@ std::string to_text(const BenchOptions& o, const BenchReport& r, std::string_vie
         "  bytes           {:10.2f} MB, {:.1f} GB/s, {:.0f} % of the floor ({:.1f} us)\n",
         r.bytes * 1e-6, r.bytes / r.time_us * 1e-3, 100 * r.floor_us / r.time_us, r.floor_us);
   }
-  text += fmt::format("  this machine    copy {:.1f} GB/s, in-place update {:.1f} GB/s\n",
+  text += fmt::format("  memory          copy {:.1f} GB/s, in-place update {:.1f} GB/s\n",
                       r.ceilings.copy_gb_per_s, r.ceilings.update_gb_per_s);
   if (r.packed_fraction_of_update) {
     text += fmt::format("  packed reaches  {:.0f} % of the update ceiling\n",

@@ -20,6 +20,9 @@ struct BenchFlags {
   std::string gate = "gdn";
   std::string state = "fp32";
   std::string history = "cycle";
+  std::string launch = "settled";
+  int layers = 1;
+  int ring_rows = 0;
   int threads = 0;
   bool json = false;
 };
@@ -34,11 +37,28 @@ Result<std::optional<int>> parse_history(const std::string& text) {
   return std::optional<int>{number};
 }
 
-int run(BenchFlags& flags) {
-  if (flags.device == "cuda") {
-    print_error("--device cuda: this build has no CUDA backend; expected cpu");
-    return kBadFlags;
+int run_on_cuda(const BenchFlags& flags) {
+  bench::CudaBenchOptions options;
+  options.op = flags.options;
+  options.layers = flags.layers;
+  options.ring_rows = flags.ring_rows;
+  for (const auto order : {bench::LaunchOrder::plain, bench::LaunchOrder::overlap}) {
+    if (flags.launch == bench::name_of(order)) options.order = order;
   }
+  const auto report = bench::run_cuda_bench(options);
+  if (!report) {
+    print_error(report.error().message);
+    return kFailure;
+  }
+  if (flags.json) {
+    fmt::print("{}\n", bench::to_json(options, *report).dump());
+  } else {
+    fmt::print("{}", bench::to_text(options.op, report->report, report->gpu, 0));
+  }
+  return kSuccess;
+}
+
+int run(BenchFlags& flags) {
   const auto history = parse_history(flags.history);
   if (!history) {
     print_error(history.error().message);
@@ -47,6 +67,7 @@ int run(BenchFlags& flags) {
   flags.options.history = *history;
   flags.options.heads.gate = flags.gate == "kda" ? GateKind::kda : GateKind::gdn;
   flags.options.state = flags.state == "bf16" ? DType::bf16 : DType::f32;
+  if (flags.device == "cuda") return run_on_cuda(flags);
   ThreadPool pool(flags.threads);
   const auto ops = make_cpu_ops(pool);
   const auto report = bench::run_bench(flags.options, *ops, pool);
@@ -98,6 +119,24 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
   }
   if (op == bench::Op::fold) {
     command->add_option("--records", options.records, "Records folded; 0 is a whole block")
+        ->capture_default_str();
+  }
+  if (op == bench::Op::fold || op == bench::Op::decode) {
+    command
+        ->add_option("--launch", flags->launch,
+                     "cuda: after the end of the launch before (plain), overlapping its end "
+                     "(overlap), or fetching states and records while it still runs (settled)")
+        ->check(CLI::IsMember({"plain", "overlap", "settled"}))
+        ->capture_default_str();
+  }
+  if (op == bench::Op::fold) {
+    command->add_option("--layers", flags->layers, "cuda: layers in one launch")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command
+        ->add_option("--ring-rows", flags->ring_rows,
+                     "cuda: rows of the ring, a power of two; 0 is twice the fold block")
+        ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
   }
   command->add_option("--threads", flags->threads, "0: one for each core")->capture_default_str();

@@ -123,6 +123,7 @@ class DeviceImage {
     a.ring_rows = m_->o.ring_rows;
     a.fold_block = m_->o.fold_block;
     a.query_scale = 0.08838834764831845f;
+    a.settled = m_->o.settled ? 1 : 0;
     return a;
   }
   FoldLayer layer() const {

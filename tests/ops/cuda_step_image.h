@@ -27,7 +27,7 @@ struct ImageOptions {
   bool shared_base = false;      // odd entries fold into another slot than they read
   bool projected_gates = false;  // gates and betas from their projections
   std::int64_t slot_gap = 0;     // unused elements between slots, a multiple of 8
-  bool settled = false;  // states and records may be fetched early
+  bool settled = false;          // states and records may be fetched early
 };
 
 // Bytes are 0xff (NaN) wherever the operation has no business.

@@ -1,0 +1,209 @@
+#include "cuda_bench.h"
+
+#include <algorithm>
+
+#include "byte_floor.h"
+#include "core/bfloat16.h"
+#include "cuda_ceilings.h"
+#include "cuda_device_image.h"
+#include "cuda_layer_set.h"
+#include "cuda_step_expect.h"
+#include "ops/cuda/cuda_check.h"
+
+namespace replayssm::bench {
+namespace {
+
+namespace check = cuda::test;
+
+Status check_options(const CudaBenchOptions& options) {
+  const BenchOptions& o = options.op;
+  REPLAYSSM_TRY(replayssm::check(o.heads));
+  if (o.op != Op::decode && o.op != Op::fold) {
+    return Error{"--device cuda has decode and fold; the other operations run on the cpu"};
+  }
+  if (o.batch < 1 || o.batch > 4096) return refuse("--batch", o.batch, "1 to 4096");
+  if (o.window != 1) return refuse("--window", o.window, "1 on cuda");
+  if (o.fold_block != 8 && o.fold_block != 16 && o.fold_block != 32) {
+    return refuse("--fold-block", o.fold_block, "8, 16 or 32");
+  }
+  if (o.history && *o.history > o.fold_block) {
+    return refuse("--history", *o.history, fmt::format("0 to {}, or cycle", o.fold_block));
+  }
+  if (options.layers < 1) return refuse("--layers", options.layers, "at least 1");
+  return {};
+}
+
+// Relative error of the outputs over every ring phase, the batch's other rows being neighbours at
+// other phases; bf16 states are compared after the same roundings.
+Result<double> check_decode(const BenchOptions& o, const cuda::DeviceLimits& limits,
+                            const cuda::PlanWishes& wishes, bool settled, cudaStream_t stream) {
+  check::ImageOptions image;
+  image.heads = o.heads;
+  image.state = o.state;
+  image.fold_block = o.fold_block;
+  image.ring_rows = 2 * o.fold_block;
+  image.entries = std::min(o.batch, 3);
+  image.settled = settled;
+  double error = 0;
+  for (int phase = 0; phase <= o.fold_block; phase += 2) {
+    image.seed = static_cast<std::uint64_t>(phase) + 1;
+    const check::Image before = check::make_image(image, {3 * o.fold_block, o.fold_block},
+                                                  {phase, (phase + 5) % (o.fold_block + 1)});
+    const check::Worst window =
+        check::compare_step(before, check::window_on_device(before, limits, stream, wishes), false);
+    if (!window.fault.empty()) return Error{fmt::format("decode: {}", window.fault)};
+    error = std::max(error, window.output);
+  }
+  const check::Image before = check::make_image(image, {7, 0, 40}, {0});
+  const check::Worst packed =
+      check::compare_step(before, check::packed_on_device(before, limits, stream, wishes), true);
+  if (!packed.fault.empty()) return Error{fmt::format("packed step: {}", packed.fault)};
+  return std::max(error, packed.output);
+}
+
+// One layer's records into its checkpoints against float64.
+Result<double> check_fold(const CudaBenchOptions& options, int ring_rows, int records,
+                          const cuda::DeviceLimits& limits, cudaStream_t stream) {
+  check::ImageOptions image;
+  image.heads = options.op.heads;
+  image.state = options.op.state;
+  image.fold_block = options.op.fold_block;
+  image.ring_rows = ring_rows;
+  const check::Image before = check::make_image(image, {ring_rows}, {records});
+  check::DeviceImage device(before, stream);
+  const int row = before.row[0];
+  const int slot = before.base[static_cast<std::size_t>(row)];
+  const auto on_device = [](int value) { return DeviceBuffer::copy_of(&value, sizeof(int)); };
+  const cuda::FoldLayer layer = device.layer();
+  auto d_layer = DeviceBuffer::copy_of(&layer, sizeof(layer));
+  auto d_row = on_device(row), d_from = on_device(ring_rows), d_records = on_device(records),
+       d_slot = on_device(slot);
+  for (const auto* buffer : {&d_layer, &d_row, &d_from, &d_records, &d_slot}) {
+    if (!*buffer) return buffer->error();
+  }
+  cuda::FoldArgs args;
+  args.layers = d_layer->as<cuda::FoldLayer>();
+  args.layer_count = 1;
+  args.entries = 1;
+  args.row = d_row->as<int>();
+  args.from = d_from->as<int>();
+  args.records = d_records->as<int>();
+  args.source = args.destination = d_slot->as<int>();
+  args.key_heads = image.heads.key_heads;
+  args.value_heads = image.heads.value_heads;
+  args.ring_rows = ring_rows;
+  const auto plan = cuda::plan_fold({image.heads, image.state, ring_rows, records, 1, 1}, limits);
+  if (!plan) return plan.error();
+  REPLAYSSM_TRY(cuda::launch_fold(*plan, args, stream));
+  check::Image after = before;
+  device.get(after);
+  check::Worst worst;
+  for (int head = 0; head < image.heads.value_heads; ++head) {
+    check::HeadState want = check::load_state(before, slot, head);
+    for (int p = ring_rows; p < ring_rows + records; ++p) {
+      check::apply_record(before, row, head, p, want);
+    }
+    check::compare_state(after, slot, head, want, worst);
+  }
+  check::judge(worst, before);
+  if (!worst.fault.empty()) return Error{fmt::format("fold: {}", worst.fault)};
+  return worst.state;
+}
+
+Status time_decode(const CudaBenchOptions& options, const cuda::DeviceLimits& limits,
+                   const cuda::PlanWishes& wishes, cudaStream_t stream, BenchReport& report) {
+  const BenchOptions& o = options.op;
+  CudaSetOptions set_options;
+  set_options.heads = o.heads;
+  set_options.state = o.state;
+  set_options.fold_block = o.fold_block;
+  set_options.batch = o.batch;
+  set_options.history = o.history;
+  const auto set = CudaStepSet::make(set_options);
+  if (!set) return set.error();
+  const auto args_at = [&](int i) {
+    cuda::StepArgs args = set->at(i);
+    args.settled = options.order == LaunchOrder::settled ? 1 : 0;
+    return args;
+  };
+  const auto window = cuda::plan_window_step(set->geometry(), limits, wishes);
+  if (!window) return window.error();
+  const auto packed = cuda::plan_packed_step(set->geometry(), limits, wishes);
+  if (!packed) return packed.error();
+  const auto window_us = time_launches(stream, set->steps(), [&](int i) {
+    return cuda::launch_window_step(*window, args_at(i), stream);
+  });
+  if (!window_us) return window_us.error();
+  const auto packed_us = time_launches(stream, set->steps(), [&](int i) {
+    return cuda::launch_packed_step(*packed, args_at(i), stream);
+  });
+  if (!packed_us) return packed_us.error();
+  const FloorShape floor{o.heads, o.state};
+  report.time_us = *window_us;
+  report.packed_time_us = *packed_us;
+  report.bytes = o.history ? verify_bytes(floor, o.batch, o.fold_block, 1, *o.history,
+                                          *o.history >= o.fold_block ? o.fold_block : 0)
+                           : decode_bytes(floor, o.batch, o.fold_block);
+  report.packed_fraction_of_update =
+      packed_bytes(floor, o.batch) / *packed_us * 1e-3 / report.ceilings.update_gb_per_s;
+  return {};
+}
+
+Status time_fold(const CudaBenchOptions& options, int ring_rows, int records,
+                 const cuda::DeviceLimits& limits, const cuda::PlanWishes& wishes,
+                 cudaStream_t stream, BenchReport& report) {
+  const BenchOptions& o = options.op;
+  const auto set =
+      CudaFoldSet::make({o.heads, o.state, ring_rows, records, o.batch, options.layers});
+  if (!set) return set.error();
+  const auto plan = cuda::plan_fold(set->geometry(), limits, wishes);
+  if (!plan) return plan.error();
+  const auto us = time_launches(
+      stream, set->steps(), [&](int i) { return cuda::launch_fold(*plan, set->at(i), stream); });
+  if (!us) return us.error();
+  report.time_us = *us;
+  report.bytes = fold_bytes({o.heads, o.state}, o.batch, options.layers, records);
+  return {};
+}
+
+}  // namespace
+
+Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options) {
+  const BenchOptions& o = options.op;
+  REPLAYSSM_TRY(check_options(options));
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    return Error{"--device cuda: this machine has no GPU; expected cpu"};
+  }
+  CudaBenchReport result;
+  cudaDeviceProp properties{};
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDeviceProperties(&properties, 0)));
+  result.gpu = properties.name;
+  const auto limits = cuda::device_limits();
+  if (!limits) return limits.error();
+  const auto stream = Stream::make();
+  if (!stream) return stream.error();
+  const int ring_rows = options.ring_rows == 0 ? 2 * o.fold_block : options.ring_rows;
+  const int records = o.records == 0 ? o.fold_block : o.records;
+  cuda::PlanWishes wishes;
+  wishes.overlap = options.order == LaunchOrder::plain ? 0 : 1;
+
+  const auto error =
+      o.op == Op::decode
+          ? check_decode(o, *limits, wishes, options.order == LaunchOrder::settled, *stream)
+          : check_fold(options, ring_rows, records, *limits, *stream);
+  if (!error) return error.error();
+  result.report.max_error = *error;
+  const auto ceilings = measure_cuda_ceilings(*stream);
+  if (!ceilings) return ceilings.error();
+  result.report.ceilings = *ceilings;
+  if (o.op == Op::decode) {
+    REPLAYSSM_TRY(time_decode(options, *limits, wishes, *stream, result.report));
+  } else {
+    REPLAYSSM_TRY(time_fold(options, ring_rows, records, *limits, wishes, *stream, result.report));
+  }
+  result.report.floor_us = result.report.bytes / result.report.ceilings.copy_gb_per_s * 1e-3;
+  return result;
+}
+
+}  // namespace replayssm::bench

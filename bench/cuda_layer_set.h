@@ -1,0 +1,121 @@
+// Device memory of one linear layer for a batch of rows, with random contents, many times over so
+// that a pass does not fit the L2 cache; and the time of launches over it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/result.h"
+#include "ops/cuda/launch.h"
+#include "ops/shape.h"
+
+namespace replayssm::bench {
+
+// Owned device memory.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  ~DeviceBuffer() { cudaFree(data_); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  static Result<DeviceBuffer> make(std::size_t bytes);
+  // A copy of host numbers.
+  static Result<DeviceBuffer> copy_of(const void* from, std::size_t bytes);
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  // Fills with copies of a random pattern of bf16 or fp32 numbers in [low, high].
+  Status fill(DType type, float low, float high);
+
+ private:
+  void swap(DeviceBuffer& other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// A stream of its own.
+class Stream {
+ public:
+  Stream() = default;
+  ~Stream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  Stream(Stream&& other) noexcept { std::swap(stream_, other.stream_); }
+  Stream& operator=(Stream&&) = delete;
+  static Result<Stream> make();
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// Microseconds of one of `launches` launches captured in one graph: the median of nine replays,
+// after two that do not count. Error: the first that a launch or the runtime gave.
+Result<double> time_launches(cudaStream_t stream, int launches,
+                             const std::function<Status(int)>& launch);
+
+struct CudaSetOptions {
+  HeadShape heads;
+  DType state = DType::f32;
+  int fold_block = 16;
+  int batch = 1;
+  std::optional<int> history;  // live records of every row; nothing: the whole ring cycle
+  int rotations_max = 96;
+};
+
+// Steps of one layer: step i uses the next of the rotating memories, and after all of them the next
+// ring phase, with rows staggered over the phases.
+class CudaStepSet {
+ public:
+  static Result<CudaStepSet> make(const CudaSetOptions& options);
+  // Launches that cover every memory and phase once.
+  int steps() const { return rotations_ * phases_; }
+  cuda::StepArgs at(int step) const;
+  cuda::StepGeometry geometry() const;
+
+ private:
+  CudaSetOptions options_;
+  int rotations_ = 1, phases_ = 1;
+  DeviceBuffer states_, keys_, key_scales_, corrections_, gates_, qkv_, gate_, beta_, out_;
+  DeviceBuffer row_, committed_, checkpoint_;
+};
+
+struct CudaFoldOptions {
+  HeadShape heads;
+  DType state = DType::f32;
+  int ring_rows = 32;
+  int records = 16;
+  int batch = 1;
+  int layers = 1;
+};
+
+// Folds of all layers in one launch; small ones rotate over several memories.
+class CudaFoldSet {
+ public:
+  static Result<CudaFoldSet> make(const CudaFoldOptions& options);
+  int steps() const { return sets_ < 2 ? 2 : sets_; }
+  cuda::FoldArgs at(int step) const;
+  cuda::FoldGeometryOnDevice geometry() const;
+
+ private:
+  CudaFoldOptions options_;
+  int sets_ = 1;
+  DeviceBuffer states_, keys_, key_scales_, corrections_, gates_, table_, row_, from_, records_;
+};
+
+}  // namespace replayssm::bench
