@@ -38,11 +38,25 @@ TEST(CudaPlan, EveryStageBelongsToOneGroupAndAllFitInSharedMemory) {
   }
 }
 
-TEST(CudaPlan, ABatchThatLeavesHalfOfTheMultiprocessorsIdleIsCutFiner) {
-  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 64);
-  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 2), kH200)->unit_rows, 128);
-  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::f32, 1), kH200)->unit_rows, 64);
-  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 16), kH200)->unit_rows, 128);
+TEST(CudaPlan, APackedStepThatLeavesHalfOfTheMultiprocessorsIdleIsCutFiner) {
+  EXPECT_EQ(plan_packed_step(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 64);
+  EXPECT_EQ(plan_packed_step(geometry(GateKind::gdn, DType::bf16, 2), kH200)->unit_rows, 128);
+  EXPECT_EQ(plan_packed_step(geometry(GateKind::gdn, DType::f32, 1), kH200)->unit_rows, 64);
+  EXPECT_EQ(plan_window_step(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 128);
+}
+
+TEST(CudaPlan, ASmallBatchLeavesRoomForBlocksOfTheNextLaunch) {
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      for (const auto& plan : {plan_window_step(geometry(gate, state, 1), kH200),
+                               plan_packed_step(geometry(gate, state, 1), kH200)}) {
+        EXPECT_LE(2 * plan->shared_bytes, kH200.shared_bytes_per_block);
+      }
+      // A large one takes all the stages that fit.
+      const auto large = plan_window_step(geometry(gate, state, 64), kH200);
+      EXPECT_GE(large->stages, 4);
+    }
+  }
 }
 
 TEST(CudaPlan, RefusalsNameTheFieldTheValueAndWhatIsAccepted) {

@@ -25,22 +25,30 @@ bool power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 // Rows of a full unit: 32 KiB of state.
 int full_rows(DType state) { return state == DType::bf16 ? 128 : 64; }
 
+// What a kernel may choose from, and what a small batch is best served with. Measured: see
+// bench/lab/NOTES.md, version 4.
+struct Choices {
+  bool halves_exist = false;      // instances with half units
+  bool halves_when_idle = false;  // half units where whole ones leave half the multiprocessors idle
+  int rounds_of_one_group = 1;    // up to so many units a block, one group works alone
+  int rounds_of_few_stages = 0;   // up to so many units a block, two stages; one for one unit
+};
+
 Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits& device,
-                      const PlanWishes& wishes, bool halves_exist) {
+                      const PlanWishes& wishes, const Choices& choices) {
   const int full = full_rows(plan.state);
   const int sms = device.multiprocessors;
-  // A batch that leaves half of the multiprocessors idle is cut finer; two waves of halves would be
-  // slower than one of wholes.
-  plan.unit_rows = halves_exist && 2 * units_of_full_size <= sms ? full / 2 : full;
+  plan.unit_rows = choices.halves_when_idle && 2 * units_of_full_size <= sms ? full / 2 : full;
   if (wishes.unit_rows != 0) {
-    if (wishes.unit_rows != full && !(halves_exist && wishes.unit_rows == full / 2)) {
+    if (wishes.unit_rows != full && !(choices.halves_exist && wishes.unit_rows == full / 2)) {
       return refuse("unit_rows", wishes.unit_rows, fmt::format("{} or {}", full, full / 2));
     }
     plan.unit_rows = wishes.unit_rows;
   }
   const long units = units_of_full_size * full / plan.unit_rows;
+  const long rounds = (units + sms - 1) / sms;
   plan.blocks = static_cast<int>(std::min<long>(units, sms));
-  plan.groups = units <= sms ? 1 : 2;
+  plan.groups = rounds <= choices.rounds_of_one_group ? 1 : 2;
   if (wishes.groups != 0) plan.groups = wishes.groups;
   if (plan.groups < 1 || plan.groups > kGroupsMax) {
     return refuse("groups", plan.groups, fmt::format("1 to {}", kGroupsMax));
@@ -60,10 +68,13 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   }
   plan.threads = plan.groups * kGroupThreads + 32;
   // Each stage belongs to one group, so that a group waits for the phases of a stage's barrier one
-  // after the other: a wait for a phase two ahead would return at once. All that fit are used, even
-  // where a block has fewer units: a batch of 1 measured slower with less shared memory, when
-  // blocks of the next launch move in beside those of this one.
+  // after the other: a wait for a phase two ahead would return at once. A block with few units
+  // takes few stages, so that a block of the next launch finds room beside it and can fetch early;
+  // one with many takes all that fit.
   plan.stages = fitting;
+  if (rounds <= choices.rounds_of_few_stages) {
+    plan.stages = std::min<int>(fitting, rounds == 1 ? plan.groups : 2);
+  }
   plan.stages -= plan.stages % plan.groups;
   if (wishes.stages != 0) plan.stages = wishes.stages;
   if (plan.stages < plan.groups || plan.stages > fitting || plan.stages % plan.groups != 0) {
@@ -95,7 +106,8 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   plan.record_tile = block <= 16 ? 16 : 32;
   const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
                      full_rows(geometry.state);
-  return fill(plan, units, device, wishes, true);
+  const bool kda = geometry.heads.gate == GateKind::kda;
+  return fill(plan, units, device, wishes, {true, false, kda ? 1 : 3, 3});
 }
 
 Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimits& device,
@@ -107,7 +119,7 @@ Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimi
   plan.record_tile = 0;
   const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
                      full_rows(geometry.state);
-  return fill(plan, units, device, wishes, true);
+  return fill(plan, units, device, wishes, {true, true, 2, 2});
 }
 
 Result<StepPlan> plan_fold(const FoldGeometryOnDevice& geometry, const DeviceLimits& device,
@@ -127,7 +139,7 @@ Result<StepPlan> plan_fold(const FoldGeometryOnDevice& geometry, const DeviceLim
   plan.record_tile = geometry.records_max <= 16 ? 16 : geometry.records_max <= 32 ? 32 : 64;
   const long units = static_cast<long>(geometry.layers) * geometry.entries *
                      geometry.heads.value_heads * kValueDim / full_rows(geometry.state);
-  return fill(plan, units, device, wishes, false);
+  return fill(plan, units, device, wishes, {});
 }
 
 }  // namespace replayssm::cuda
