@@ -34,7 +34,7 @@ void fill(AlignedBuffer<float>& buffer, Random& random, float low, float high) {
 }  // namespace
 
 LayerSet::LayerSet(const SetOptions& o, const LinearOps& ops)
-    : options_(o), state_type_(ops.state_type_for(o.state)), correction_type_(state_type_) {
+    : options_(o), state_type_(ops.state_type_for(o.state)), correction_type_(state_type_), gate_form_(ops.gate_form()) {
   const HeadShape& heads = o.heads;
   const int ring = o.geometry.ring_rows();
   const int tokens = o.rows * o.tokens_per_row;
@@ -97,7 +97,8 @@ void LayerSet::place(std::size_t row, Cursor cursor) {
   }
   const std::size_t width = value_rows * count(heads.gate_width());
   for (std::size_t i = row * width; i < (row + 1) * width; ++i) {
-    gates_[i] = random.uniform(-0.3f, -0.001f);
+    const float gate = random.uniform(-0.3f, -0.001f);
+    gates_[i] = gate_form_ == GateForm::log ? gate : std::exp(gate);
   }
 }
 

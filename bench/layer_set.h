@@ -60,6 +60,7 @@ class LayerSet {
   SetOptions options_;
   DType state_type_;
   DType correction_type_;
+  GateForm gate_form_;
   mutable AlignedBuffer<std::byte> states_;
   mutable AlignedBuffer<std::byte> keys_;
   mutable AlignedBuffer<float> key_scales_;

@@ -47,6 +47,11 @@ class RotatingSets {
   std::vector<std::unique_ptr<LayerSet>> sets_;
 };
 
+struct Times {
+  double own_us = 0;     // a step of the operation
+  double packed_us = 0;  // the packed step beside it
+};
+
 struct Timer {
   const BenchOptions& options;
   FoldGeometry geometry;
@@ -60,23 +65,36 @@ struct Timer {
     if (failure.ok() && !status.ok()) failure = status;
   }
 
-  // Microseconds a step: the median over passes of a whole cycle of steps over every set.
+  // Microseconds a step and set: medians over passes of a whole cycle of steps over every set. With
+  // `beside_packed`, the packed step takes its turn after each step of the operation, so that both
+  // meet the same clock rate and the same neighbours on the machine. Cursors move between timings:
+  // an engine moves them once for all layers.
   template <class Step>
-  double cycle(int steps, Recurrence recurrence, bool moves, Step&& step) {
-    double spent = 0;
-    const double us = median_us(options.passes, [&] {
+  Times cycle(int steps, bool moves, bool beside_packed, Step&& step) {
+    std::vector<double> own, packed;
+    for (int pass = 0; pass <= options.passes; ++pass) {
+      double own_us = 0, packed_us = 0;
       for (int i = 0; i < steps; ++i) {
-        for (auto& set : sets.sets()) {
-          note(step(*set));
-          if (moves) {
-            accept(i);
-            note(ops.advance({geometry, recurrence, set->cursors(), rows, accepted}));
+        own_us += elapsed_us([&] {
+          for (auto& set : sets.sets()) note(step(*set));
+        });
+        if (moves) {
+          accept(i);
+          for (auto& set : sets.sets()) {
+            note(ops.advance({geometry, Recurrence::replay, set->cursors(), rows, accepted}));
           }
         }
+        if (!beside_packed) continue;
+        packed_us += elapsed_us([&] {
+          for (auto& set : sets.sets()) note(ops.packed_step(set->step(rows)));
+        });
       }
-    });
-    spent = us / (steps * sets.count());
-    return spent;
+      if (pass == 0) continue;  // warms up
+      own.push_back(own_us);
+      packed.push_back(packed_us);
+    }
+    const double calls = steps * sets.count();
+    return {median(own) / calls, median(packed) / calls};
   }
 
   // Whole numbers whose mean over time is accepted_per_step.
@@ -155,11 +173,12 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   }
   const bool cycle = !o.history.has_value();
   const int steps = cycle ? o.fold_block : 4;
-  bool with_packed = false;
+  const bool with_packed = o.op == Op::decode || o.op == Op::prefill;
+  Times times;
   switch (o.op) {
     case Op::decode:
     case Op::verify: {
-      report.time_us = timer.cycle(steps, Recurrence::replay, cycle, [&](LayerSet& set) {
+      times = timer.cycle(steps, cycle, with_packed, [&](LayerSet& set) {
         return ops.window_step(set.step(timer.rows));
       });
       const double live = o.history ? *o.history : (o.fold_block + 1) / 2.0;
@@ -167,7 +186,6 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
                          ? decode_bytes(floor, batch, o.fold_block)
                          : verify_bytes(floor, batch, o.fold_block, o.window, live,
                                         cycle ? o.accepted_per_step : 0);
-      with_packed = o.op == Op::decode;
       break;
     }
     case Op::fold: {
@@ -175,7 +193,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       if (records < 1 || records > geometry->ring_rows()) {
         return refuse("--records", records, fmt::format("1 to {}", geometry->ring_rows()));
       }
-      report.time_us = timer.cycle(4, Recurrence::replay, false, [&](LayerSet& set) -> Status {
+      times = timer.cycle(4, false, false, [&](LayerSet& set) -> Status {
         const StateView states = set.states();
         const RingView rings = set.rings();
         std::vector<FoldRow> rows;
@@ -189,29 +207,24 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       break;
     }
     case Op::prefill: {
-      report.time_us = timer.cycle(2, Recurrence::replay, true, [&](LayerSet& set) {
+      times = timer.cycle(2, true, with_packed, [&](LayerSet& set) {
         return ops.chunk_prefill(set.step(timer.rows));
       });
-      with_packed = true;
       break;
     }
     case Op::conv: {
-      report.time_us = timer.cycle(steps, Recurrence::replay, true, [&](LayerSet& set) {
+      times = timer.cycle(steps, true, false, [&](LayerSet& set) {
         return ops.conv_window(set.conv(timer.rows));
       });
       report.bytes = conv_bytes(o.heads, batch, o.window);
       break;
     }
   }
-  if (with_packed) {
-    sets.place(at_rest);
-    report.packed_time_us = timer.cycle(steps, Recurrence::packed, false, [&](LayerSet& set) {
-      return ops.packed_step(set.step(timer.rows));
-    });
-    if (o.op == Op::decode) {
-      report.packed_fraction_of_update = packed_bytes(floor, batch) / *report.packed_time_us *
-                                         1e-3 / report.ceilings.update_gb_per_s;
-    }
+  report.time_us = times.own_us;
+  if (with_packed) report.packed_time_us = times.packed_us;
+  if (o.op == Op::decode) {
+    report.packed_fraction_of_update =
+        packed_bytes(floor, batch) / times.packed_us * 1e-3 / report.ceilings.update_gb_per_s;
   }
   if (!timer.failure.ok()) return timer.failure.error();
   report.floor_us = report.bytes / report.ceilings.copy_gb_per_s * 1e-3;

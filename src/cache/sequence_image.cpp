@@ -15,7 +15,7 @@ struct Format {
   std::int32_t value;
 };
 
-std::array<Format, 11> formats(const SequenceLayout& layout) {
+std::array<Format, 12> formats(const SequenceLayout& layout, const LinearOps& ops) {
   return {{{"recurrence", static_cast<std::int32_t>(layout.recurrence)},
            {"fold block", layout.geometry.fold_block()},
            {"linear layers", layout.linear_layers},
@@ -25,6 +25,7 @@ std::array<Format, 11> formats(const SequenceLayout& layout) {
            {"attention layers", layout.attention_layers},
            {"KV row", layout.kv_heads * layout.head_dim},
            {"state type", static_cast<std::int32_t>(layout.state_type)},
+           {"gate form", static_cast<std::int32_t>(ops.gate_form())},
            {"record type", static_cast<std::int32_t>(layout.correction_type)},
            {"activation type", static_cast<std::int32_t>(layout.activation_type)}}};
 }
@@ -98,7 +99,7 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
 
 Status write_image(SequenceMemory& memory, const Residence& sequence, const LinearOps& ops,
                    ByteWriter& out) {
-  for (const Format& format : formats(memory.layout())) out.put(format.value);
+  for (const Format& format : formats(memory.layout(), ops)) out.put(format.value);
   out.put(sequence.cursor().committed.tokens);
   out.put(sequence.cursor().checkpoint.tokens);
   if (sequence.cursor().checkpoint.tokens > 0) {
@@ -115,7 +116,7 @@ Status write_image(SequenceMemory& memory, const Residence& sequence, const Line
 }
 
 Result<Residence> read_image(SequenceMemory& memory, const LinearOps& ops, ByteReader& in) {
-  for (const Format& format : formats(memory.layout())) {
+  for (const Format& format : formats(memory.layout(), ops)) {
     std::int32_t value = 0;
     REPLAYSSM_TRY(in.get(value));
     if (value != format.value) {

@@ -7,8 +7,8 @@
 //   step   d = beta (v - S diag(a) k)    o = S diag(a) q + (k.q) d    S' = S diag(a) + d k^T
 //   log    S diag(a) x = S0 (A .* x) + sum_j d_j <k_j .* w_j, x>
 // with S0 the checkpoint at depth L floor(i / L), j running over the records from there to i - 1 in
-// ascending order, w_j = exp(sum of the gates of j+1 .. i, added newest first) and
-// A = exp(sum of the gates of all of them and of i, added newest first).
+// ascending order, w_j = exp(sum of the gates of j+1 .. i) and A = exp(sum of the gates of all of
+// them and of i): sums, or products of exponentials, of gates newest first; never exp of a sum > 0.
 // Source: Yang et al., Gated Delta Networks (arXiv 2412.06464); Kimi Linear (arXiv 2510.26692).
 //
 // Common to all operations
@@ -68,6 +68,9 @@ struct FoldArgs {
 };
 
 enum class Recurrence { replay, packed };
+
+// A record's gate as a ring keeps it: g <= 0, or exp(g) in [0, 1], whose products are the decays.
+enum class GateForm { log, decay };
 
 // Moves t, c and base of every row once per step, after the last layer.
 struct AdvanceArgs {
@@ -161,6 +164,9 @@ class LinearOps {
 
   // Element type that this backend keeps states in when fp32 is asked for (f64 on the reference).
   virtual DType state_type_for(DType wanted) const { return wanted; }
+
+  // What this backend keeps in RingView::gates.
+  virtual GateForm gate_form() const { return GateForm::log; }
 };
 
 // float64, plain loops; states and corrections are f64. Uses no threads.

@@ -32,7 +32,7 @@ struct RingView {
   float* key_scales = nullptr;         // [rows, key_heads, R], inverse L2 norm of the key
   void* corrections = nullptr;         // [rows, value_heads, R, V], corrected values d
   DType correction_type = DType::f32;  // f32 with an f32 state
-  float* gates = nullptr;              // [rows, value_heads, R, gate_width], log gate g <= 0
+  float* gates = nullptr;              // [rows, value_heads, R, gate_width], LinearOps::gate_form
   int rows = 0;
   int ring_rows = 0;  // R, FoldGeometry::ring_rows()
 };

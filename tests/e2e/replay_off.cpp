@@ -22,6 +22,7 @@ class OneTokenShadow final : public LinearOps {
   explicit OneTokenShadow(LinearOps& ops) : ops_(ops) {}
 
   std::string_view name() const override { return ops_.name(); }
+  GateForm gate_form() const override { return ops_.gate_form(); }
   Status gates(const GateArgs& args) override { return ops_.gates(args); }
   Status conv_window(const ConvArgs& args) override { return ops_.conv_window(args); }
   Status conv_chunk(const ConvArgs& args) override { return ops_.conv_chunk(args); }

@@ -22,6 +22,7 @@ class CpuOps final : public LinearOps {
   }
 
   std::string_view name() const override { return name_; }
+  GateForm gate_form() const override { return GateForm::decay; }
 
   Status gates(const GateArgs& args) override {
     REPLAYSSM_TRY(check_.gates(args));

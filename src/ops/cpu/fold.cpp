@@ -28,7 +28,7 @@ void prepare_records(const FoldTask& task) {
     s.key_scales[j] = *key.scale;
     const RingCorrection record =
         ring_correction(args.shape, ring, task.row->row, task.value_head, r);
-    s.gates[j] = record.gate;
+    s.decays[j] = record.decay;
     s.corrections[j] = record.as_float(s.correction_rows.data() + room);
   }
 }

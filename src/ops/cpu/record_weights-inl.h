@@ -1,5 +1,7 @@
 // The small numbers of one head: how much each record counts for each later token, and what a fold
-// multiplies. Gates are summed newest first, so that a weight is a function of positions alone.
+// multiplies. The decay between two positions is the product of exp(g) over the positions after the
+// older one, newest first: a function of positions alone, and of no exponential that a record's
+// append has not computed (docs/adr/0004-cpu-state-layout-and-decays.md).
 #if defined(REPLAYSSM_CPU_RECORD_WEIGHTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef REPLAYSSM_CPU_RECORD_WEIGHTS_INL_H_
 #undef REPLAYSSM_CPU_RECORD_WEIGHTS_INL_H_
@@ -26,17 +28,10 @@ HWY_INLINE void dot_products(StepScratch& s) {
       const int self = s.plan.pending + i;
       for (int j = oldest; j <= self; ++j) {
         const std::size_t at = static_cast<std::size_t>(i) * kHistory + (j - oldest);
-        s.query_dots[at] = dot(s.keys[j], s.queries[i]);
-        if (j < self) s.key_dots[at] = dot(s.keys[j], s.keys[self]);
+        dot_pair(s.keys[j], s.keys[self], s.queries[i], s.key_dots[at], s.query_dots[at]);
       }
     }
   }
-}
-
-// exp of each of `count` sums, in place; there is room up to a multiple of 16.
-HWY_INLINE void decay_all(float* sums, int count) {
-  for (int i = 0; i < count; i += kLanes)
-    hn::StoreU(decay(hn::LoadU(F(), sums + i)), F(), sums + i);
 }
 
 // ---- one gate per head ----
@@ -49,28 +44,21 @@ HWY_INLINE void weigh_tokens_gdn(StepScratch& s) {
     const int oldest = s.plan.pending + action.first - action.history;
     for (int i = action.first; i < action.first + action.count; ++i) {
       const int self = s.plan.pending + i;
-      const int history = self - oldest;
-      // decays[m]: from record self - 1 - m to now; decays[history]: from the checkpoint.
-      float* decays = s.decays.data();
-      float sum = 0;
-      for (int m = 0; m <= history; ++m) {
-        sum = m == 0 ? *s.gates[self] : sum + *s.gates[self - m];
-        decays[m] = sum;
-      }
-      decay_all(decays, history + 1);
       const float key_scale = s.key_scales[self];
       const float query_scale = s.query_scales[i];
       const std::size_t row = static_cast<std::size_t>(i) * kHistory;
-      for (int m = 0; m < history; ++m) {
-        const int j = self - 1 - m;
-        const float weight = decays[m] * s.key_scales[j];
+      float decay = *s.decays[self];  // from record j to now; in the end from the checkpoint
+      for (int j = self - 1; j >= oldest; --j) {
+        const float weight = decay * s.key_scales[j];
         const std::size_t at = row + (j - oldest);
         s.key_weights[at] = weight * key_scale * s.key_dots[at];
         s.query_weights[at] = weight * query_scale * s.query_dots[at];
+        decay = without_denormals(decay * *s.decays[j]);
       }
-      s.query_weights[row + history] = key_scale * query_scale * s.query_dots[row + history];
-      s.key_factors[i] = decays[history] * key_scale;
-      s.query_factors[i] = decays[history] * query_scale;
+      const std::size_t own = row + (self - oldest);
+      s.query_weights[own] = key_scale * query_scale * s.query_dots[own];
+      s.key_factors[i] = decay * key_scale;
+      s.query_factors[i] = decay * query_scale;
       s.vectors[2 * i] = s.keys[self];
       s.vectors[2 * i + 1] = s.queries[i];
     }
@@ -80,68 +68,79 @@ HWY_INLINE void weigh_tokens_gdn(StepScratch& s) {
 // The decayed, normalised keys [count][K] and the state's decay [K] of a fold.
 HWY_INLINE void weigh_fold_gdn(StepScratch& s, int first, int count, float* keys, float* decays) {
   const F f;
-  float* weights = s.decays.data();
-  float sum = 0;
-  for (int j = count - 1; j >= 0; --j) {
-    weights[j] = sum;  // the gates of j+1 .. count-1
-    sum = j == count - 1 ? *s.gates[first + j] : sum + *s.gates[first + j];
-  }
-  weights[count] = sum;
-  decay_all(weights, count + 1);
-  for (int j = 0; j < count; ++j) {
-    const V factor = hn::Set(f, weights[j] * s.key_scales[first + j]);
+  float decay = 1;  // from record j to the end
+  for (int j = first + count - 1; j >= first; --j) {
+    const V factor = hn::Set(f, decay * s.key_scales[j]);
+    float* key = keys + (j - first) * kKeyDim;
     for (int k = 0; k < kKeyDim; k += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(f, s.keys[first + j] + k), factor), f, keys + j * kKeyDim + k);
+      hn::StoreU(hn::Mul(hn::LoadU(f, s.keys[j] + k), factor), f, key + k);
     }
+    decay = without_denormals(decay * *s.decays[j]);
   }
-  for (int k = 0; k < kKeyDim; k += kLanes) hn::StoreU(hn::Set(f, weights[count]), f, decays + k);
+  for (int k = 0; k < kKeyDim; k += kLanes) hn::StoreU(hn::Set(f, decay), f, decays + k);
 }
 
 // ---- one gate per key channel ----
 
-// to[k] = x[k] * exp(sums[k])
-HWY_INLINE void decayed(const float* x, const float* sums, float* to) {
+// key_dot = <key .* decays, self>, query_dot = <key .* decays, query>, and then
+// next = decays .* step: the decays that the record before this one is weighed with.
+HWY_INLINE void weigh_record_kda(const float* HWY_RESTRICT key, const float* decays,
+                                 const float* HWY_RESTRICT step, const float* HWY_RESTRICT self,
+                                 const float* HWY_RESTRICT query, float* next, float& key_dot,
+                                 float& query_dot) {
   const F f;
-  for (int k = 0; k < kKeyDim; k += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(f, x + k), decay(hn::LoadU(f, sums + k))), f, to + k);
+  constexpr int kVectors = 16 / kLanes;
+  V keys[kVectors], queries[kVectors];
+  for (int i = 0; i < kVectors; ++i) keys[i] = queries[i] = hn::Zero(f);
+  for (int k = 0; k < kKeyDim; k += 16) {
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = k + i * kLanes;
+      const V decay = in_register(hn::LoadU(f, decays + at));
+      const V decayed = in_register(hn::Mul(hn::LoadU(f, key + at), decay));
+      keys[i] = hn::MulAdd(decayed, hn::LoadU(f, self + at), keys[i]);
+      queries[i] = hn::MulAdd(decayed, hn::LoadU(f, query + at), queries[i]);
+      hn::StoreU(without_denormals(hn::Mul(decay, hn::LoadU(f, step + at))), f, next + at);
+    }
   }
+  key_dot = add_partial_sums(keys);
+  query_dot = add_partial_sums(queries);
 }
 
-HWY_INLINE void add_gate(float* sums, const float* gate) {
+// to = x .* y, K values
+HWY_INLINE void multiply_elements(const float* x, const float* y, float* to) {
   const F f;
   for (int k = 0; k < kKeyDim; k += kLanes) {
-    hn::StoreU(hn::Add(hn::LoadU(f, sums + k), hn::LoadU(f, gate + k)), f, sums + k);
+    hn::StoreU(hn::Mul(hn::LoadU(f, x + k), hn::LoadU(f, y + k)), f, to + k);
   }
 }
 
 HWY_INLINE void weigh_tokens_kda(StepScratch& s) {
-  float* sums = s.sums.data();
-  float* decayed_key = s.decays.data();
   for (int a = 0; a < s.plan.actions; ++a) {
     const SpanAction& action = s.plan.action[a];
     if (action.kind != SpanAction::Kind::evaluate) continue;
     const int oldest = s.plan.pending + action.first - action.history;
     for (int i = action.first; i < action.first + action.count; ++i) {
       const int self = s.plan.pending + i;
-      const int history = self - oldest;
       const float key_scale = s.key_scales[self];
       const float query_scale = s.query_scales[i];
       const std::size_t row = static_cast<std::size_t>(i) * kHistory;
-      std::copy_n(s.gates[self], kKeyDim, sums);
-      for (int m = 0; m < history; ++m) {
-        const int j = self - 1 - m;
-        decayed(s.keys[j], sums, decayed_key);
+      const float* decays = s.decays[self];  // from record j to now; then from the checkpoint
+      for (int j = self - 1; j >= oldest; --j) {
+        float key_dot = 0, query_dot = 0;
+        weigh_record_kda(s.keys[j], decays, s.decays[j], s.keys[self], s.queries[i],
+                         s.running.data(), key_dot, query_dot);
+        decays = s.running.data();
         const std::size_t at = row + (j - oldest);
-        s.key_weights[at] = s.key_scales[j] * key_scale * dot(decayed_key, s.keys[self]);
-        s.query_weights[at] = s.key_scales[j] * query_scale * dot(decayed_key, s.queries[i]);
-        add_gate(sums, s.gates[j]);
+        s.key_weights[at] = s.key_scales[j] * key_scale * key_dot;
+        s.query_weights[at] = s.key_scales[j] * query_scale * query_dot;
       }
-      s.query_weights[row + history] = key_scale * query_scale * dot(s.keys[self], s.queries[i]);
+      s.query_weights[row + (self - oldest)] =
+          key_scale * query_scale * dot(s.keys[self], s.queries[i]);
       s.key_factors[i] = key_scale;
       s.query_factors[i] = query_scale;
       float* vectors = s.vector_rows.data() + 2 * static_cast<std::size_t>(i) * kKeyDim;
-      decayed(s.keys[self], sums, vectors);
-      decayed(s.queries[i], sums, vectors + kKeyDim);
+      multiply_elements(s.keys[self], decays, vectors);
+      multiply_elements(s.queries[i], decays, vectors + kKeyDim);
       s.vectors[2 * i] = vectors;
       s.vectors[2 * i + 1] = vectors + kKeyDim;
     }
@@ -150,19 +149,15 @@ HWY_INLINE void weigh_tokens_kda(StepScratch& s) {
 
 HWY_INLINE void weigh_fold_kda(StepScratch& s, int first, int count, float* keys, float* decays) {
   const F f;
-  float* sums = s.sums.data();
-  for (int k = 0; k < kKeyDim; ++k) sums[k] = 0;
-  for (int j = count - 1; j >= 0; --j) {
-    float* key = keys + j * kKeyDim;
-    decayed(s.keys[first + j], sums, key);
-    const V scale = hn::Set(f, s.key_scales[first + j]);
+  for (int k = 0; k < kKeyDim; ++k) decays[k] = 1;
+  for (int j = first + count - 1; j >= first; --j) {
+    float* key = keys + (j - first) * kKeyDim;
+    const V scale = hn::Set(f, s.key_scales[j]);
     for (int k = 0; k < kKeyDim; k += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(f, key + k), scale), f, key + k);
+      const V decay = hn::LoadU(f, decays + k);
+      hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(f, s.keys[j] + k), decay), scale), f, key + k);
+      hn::StoreU(without_denormals(hn::Mul(decay, hn::LoadU(f, s.decays[j] + k))), f, decays + k);
     }
-    add_gate(sums, s.gates[first + j]);
-  }
-  for (int k = 0; k < kKeyDim; k += kLanes) {
-    hn::StoreU(decay(hn::LoadU(f, sums + k)), f, decays + k);
   }
 }
 

@@ -66,12 +66,12 @@ HWY_INLINE RingKey ring_key(const HeadShape& shape, const RingView& ring, RowInd
 
 struct RingCorrection {
   StoredValues values;
-  float* gate;
+  float* decay;  // exp(gate), GateForm::decay
 
   HWY_INLINE const float* as_float(float* room) const { return values.as_float(room); }
-  HWY_INLINE void write(const float* correction, const float* log_gate, int width) const {
+  HWY_INLINE void write(const float* correction, const float* decays, int width) const {
     values.write(correction);
-    std::copy_n(log_gate, width, gate);
+    std::copy_n(decays, width, decay);
   }
 };
 

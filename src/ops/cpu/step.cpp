@@ -55,7 +55,25 @@ void prepare_key_head(const StepTask& task) {
   if (args.shape.gate == GateKind::gdn) dot_products(s);
 }
 
-// Gates, stored corrections, weights of one value head.
+// exp of the log gates of the span's tokens, [tokens][gate_width].
+void decays_of_tokens(const StepTask& task, int value_head) {
+  const F f;
+  const StepArgs& args = *task.args;
+  StepScratch& s = *task.scratch;
+  const int width = args.shape.gate_width();
+  float* decays = s.decay_rows.data();
+  for (int i = 0; i < s.plan.tokens; ++i) {
+    const std::size_t head =
+        static_cast<std::size_t>(s.plan.first_token + i) * args.shape.value_heads + value_head;
+    std::copy_n(args.gate + head * width, width, decays + static_cast<std::size_t>(i) * width);
+  }
+  // There is room up to a multiple of the lanes; what lies there is of no consequence.
+  for (int i = 0; i < s.plan.tokens * width; i += kLanes) {
+    hn::StoreU(decay(hn::LoadU(f, decays + i)), f, decays + i);
+  }
+}
+
+// Decays, stored corrections, weights of one value head.
 void prepare_value_head(const StepTask& task, int value_head) {
   const StepArgs& args = *task.args;
   StepScratch& s = *task.scratch;
@@ -63,22 +81,21 @@ void prepare_value_head(const StepTask& task, int value_head) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingCorrection record =
         ring_correction(args.shape, args.rings, task.row->row, value_head, r);
-    if (args.shape.gate == GateKind::kda) StoredValues{record.gate, DType::f32, 0}.prefetch();
+    if (args.shape.gate == GateKind::kda) StoredValues{record.decay, DType::f32, 0}.prefetch();
     record.values.prefetch();
   }
   for (int j = 0; j < s.plan.pending; ++j) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingCorrection record =
         ring_correction(args.shape, args.rings, task.row->row, value_head, r);
-    s.gates[j] = record.gate;
+    s.decays[j] = record.decay;
     s.corrections[j] =
         record.as_float(s.correction_rows.data() + static_cast<std::size_t>(j) * kValueDim);
   }
+  decays_of_tokens(task, value_head);
   for (int i = 0; i < s.plan.tokens; ++i) {
     const int j = s.plan.pending + i;
-    const std::size_t head =
-        static_cast<std::size_t>(s.plan.first_token + i) * args.shape.value_heads + value_head;
-    s.gates[j] = args.gate + head * args.shape.gate_width();
+    s.decays[j] = s.decay_rows.data() + static_cast<std::size_t>(i) * args.shape.gate_width();
     s.corrections[j] = s.correction_rows.data() + static_cast<std::size_t>(j) * kValueDim;
   }
   if (args.shape.gate == GateKind::gdn)
@@ -190,7 +207,7 @@ void work_span(const StepTask& task, int value_head) {
   }
 }
 
-// Writes corrections and gates of the span's kept tokens to the ring.
+// Writes corrections and decays of the span's kept tokens to the ring.
 void append_corrections(const StepTask& task, int value_head) {
   const StepArgs& args = *task.args;
   const StepScratch& s = *task.scratch;
@@ -198,7 +215,7 @@ void append_corrections(const StepTask& task, int value_head) {
     const int j = s.plan.pending + i;
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     ring_correction(args.shape, args.rings, task.row->row, value_head, r)
-        .write(s.corrections[j], s.gates[j], args.shape.gate_width());
+        .write(s.corrections[j], s.decays[j], args.shape.gate_width());
   }
 }
 

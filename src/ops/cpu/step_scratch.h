@@ -26,7 +26,7 @@ struct StepScratch {
   Buffer<float> query_dots{static_cast<std::size_t>(kSpanTokens) * kHistory};  // <k_j, q_i>
 
   // Of the value head at hand.
-  std::array<const float*, kSpanRecords> gates{};        // [record] log gate, [gate_width]
+  std::array<const float*, kSpanRecords> decays{};       // [record] exp(gate), [gate_width]
   std::array<const float*, kSpanRecords> corrections{};  // [record] d as stored, [V]
   Buffer<float> correction_rows{static_cast<std::size_t>(kSpanRecords) * kValueDim};
   Buffer<float> key_weights{static_cast<std::size_t>(kSpanTokens) * kHistory};
@@ -37,8 +37,8 @@ struct StepScratch {
   Buffer<float> vector_rows{2 * static_cast<std::size_t>(kSpanTokens) * kKeyDim};
   Buffer<float> fold_keys{static_cast<std::size_t>(kSpanRecords) * kKeyDim};  // decayed keys
   Buffer<float> fold_decays{(2 * static_cast<std::size_t>(kSpanTokens) + 4) * kKeyDim};
-  Buffer<float> sums{kKeyDim};
-  Buffer<float> decays{kKeyDim};
+  Buffer<float> running{kKeyDim};                            // a product of decays
+  Buffer<float> decay_rows{static_cast<std::size_t>(kSpanTokens) * kKeyDim};  // the tokens' own
 
   // Of the stripe at hand.
   Buffer<float> products{2 * static_cast<std::size_t>(kSpanTokens) * kStripe};

@@ -23,8 +23,16 @@ using F = hn::CappedTag<float, 16>;
 using V = hn::Vec<F>;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(F()));
 
-// Decay: exp of a sum of log gates, <= 0. exp(0) is exactly 1.
-HWY_INLINE V decay(V sum) { return hn::Exp(F(), sum); }
+// Decay: exp of a log gate, <= 0. exp(0) is exactly 1.
+HWY_INLINE V decay(V gate) { return hn::Exp(F(), gate); }
+
+// A product of decays, or 0 where it is so small that it and what it multiplies would be
+// denormal, which some processors compute a hundred times slower. 2^-100 of anything stored is
+// nothing beside what is added to it.
+HWY_INLINE V without_denormals(V decay) {
+  return hn::IfThenElseZero(hn::Ge(decay, hn::Set(F(), 0x1p-100f)), decay);
+}
+HWY_INLINE float without_denormals(float decay) { return decay >= 0x1p-100f ? decay : 0; }
 
 // 1 / (1 + exp(-x)), through the exponential of -|x| only.
 HWY_INLINE V sigmoid(V x) {
@@ -57,6 +65,17 @@ HWY_INLINE V softplus(V x) {
   const V log = hn::Mul(hn::Add(s, s), series);
   const V positive = hn::Add(hn::Max(x, hn::Zero(f)), log);
   return hn::IfThenElse(hn::Gt(x, hn::Set(f, 20.0f)), x, positive);
+}
+
+// Keeps a loaded vector that several products use in a register. GCC would load it again for each
+// of them, and loads, not products, would set the pace (15 % of a window step).
+HWY_INLINE V in_register(V x) {
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET == HWY_AVX3
+  asm("" : "+v"(x.raw));
+#elif HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  asm("" : "+x"(x.raw));
+#endif
+  return x;
 }
 
 // The sum of a vector's lanes, added in halves.
@@ -102,6 +121,25 @@ HWY_INLINE float dot(const float* HWY_RESTRICT x, const float* HWY_RESTRICT y) {
   return add_partial_sums(partial);
 }
 
+// x_y = <x, y> and x_z = <x, z>: the same sums as dot(), reading x once.
+HWY_INLINE void dot_pair(const float* HWY_RESTRICT x, const float* HWY_RESTRICT y,
+                         const float* HWY_RESTRICT z, float& x_y, float& x_z) {
+  const F f;
+  constexpr int kVectors = 16 / kLanes;
+  V with_y[kVectors], with_z[kVectors];
+  for (int i = 0; i < kVectors; ++i) with_y[i] = with_z[i] = hn::Zero(f);
+  for (int k = 0; k < kKeyDim; k += 16) {
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = k + i * kLanes;
+      const V value = in_register(hn::LoadU(f, x + at));
+      with_y[i] = hn::MulAdd(value, hn::LoadU(f, y + at), with_y[i]);
+      with_z[i] = hn::MulAdd(value, hn::LoadU(f, z + at), with_z[i]);
+    }
+  }
+  x_y = add_partial_sums(with_y);
+  x_z = add_partial_sums(with_z);
+}
+
 // Factor that L2-normalises K values: 1 / sqrt(sum x^2 + 1e-6).
 HWY_INLINE float inverse_norm(const float* x) { return 1.0f / std::sqrt(dot(x, x) + 1e-6f); }
 
@@ -126,17 +164,6 @@ HWY_INLINE void store(V x, bf16* p) {
   const auto nan = hn::RebindMask(u32, hn::IsNaN(x));
   const auto half = hn::BitCast(i32, hn::IfThenElse(nan, quiet, rounded));
   hn::StoreU(hn::DemoteTo(u16, half), u16, reinterpret_cast<std::uint16_t*>(p));
-}
-
-// Keeps a loaded vector that several products use in a register. GCC would load it again for each
-// of them, and loads, not products, would set the pace (15 % of a window step).
-HWY_INLINE V in_register(V x) {
-#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET == HWY_AVX3
-  asm("" : "+v"(x.raw));
-#elif HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-  asm("" : "+x"(x.raw));
-#endif
-  return x;
 }
 
 // `count` values, a multiple of 16, from one type to another.
