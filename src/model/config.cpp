@@ -56,10 +56,6 @@ Status read_model_type(const Fields& root, std::string& type, ModelFamily& famil
 
 // Fields that would change the mathematics, at a level of the configuration.
 Status refuse_unsupported(const Fields& fields) {
-  if (fields.has("quantization_config")) {
-    return fields.refuse_field("quantization_config",
-                               "an unquantised checkpoint (bfloat16, float16 or float32)");
-  }
   bool bias = false;
   REPLAYSSM_TRY(fields.boolean("attention_bias", bias));
   if (bias) return fields.refuse_field("attention_bias", "false");
@@ -245,6 +241,7 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
       REPLAYSSM_TRY(read_type(*level, key, {DType::bf16, DType::f16, DType::f32},
                               "bfloat16, float16 or float32", config.weight_type));
     }
+    REPLAYSSM_TRY(read_quantisation(*level, config.quantisation));
     REPLAYSSM_TRY(read_optional_token(*level, "bos_token_id", config.vocab_rows, config.bos));
     REPLAYSSM_TRY(read_optional_token(*level, "pad_token_id", config.vocab_rows, config.pad));
     REPLAYSSM_TRY(level->integers("eos_token_id", {0, config.vocab_rows - 1}, config.eos));

@@ -11,6 +11,7 @@
 #include "core/result.h"
 #include "core/strong_id.h"
 #include "model/generation_config.h"
+#include "model/quantisation.h"
 #include "ops/shape.h"
 
 namespace replayssm {
@@ -75,6 +76,7 @@ struct ModelConfig {
   int max_positions = 0;
   DType state_type = DType::f32;    // recurrent state that the checkpoint asks for
   DType weight_type = DType::bf16;  // as config.json says; tensors say their own
+  Quantisation quantisation;
 
   TokenId bos = -1;  // -1: none
   TokenId pad = -1;  // -1: none

@@ -1,12 +1,19 @@
 #include "model/tensor_reader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/bfloat16.h"
+#include "model/float8.h"
 
 namespace replayssm {
 namespace {
+
+constexpr std::string_view kScale = ".weight_scale_inv";
+constexpr auto kFloats = {StoredType::bf16, StoredType::f16, StoredType::f32};
+constexpr auto kFloatsAndFloat8 = {StoredType::bf16, StoredType::f16, StoredType::f32,
+                                   StoredType::f8_e4m3};
 
 // Tensors that other parts of a checkpoint own.
 bool belongs_elsewhere(std::string_view name) {
@@ -33,41 +40,87 @@ float element(const std::byte* at, StoredType type) {
   return type == StoredType::bf16 ? to_float(bf16{bits}) : half_to_float(bits);
 }
 
+void widen(const StoredTensor& stored, float added, std::vector<float>& out) {
+  const std::size_t width = size_of(stored.type);
+  out.resize(stored.data.size() / width);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = element(stored.data.data() + i * width, stored.type) + added;
+  }
+}
+
 }  // namespace
 
+std::string TensorReader::label(const std::string& name) const {
+  return fmt::format("{}: tensor {}", files_.find(name)->file->label(), name);
+}
+
 Result<const StoredTensor*> TensorReader::find(const std::string& name,
-                                               const std::vector<std::int64_t>& shape) {
+                                               const std::vector<std::int64_t>& shape,
+                                               std::initializer_list<StoredType> types) {
   const CheckpointFiles::Entry* entry = files_.find(name);
   if (entry == nullptr) {
     return Error{fmt::format("tensor {}: missing; expected {}", name, shape_text(shape))};
   }
   const StoredTensor& tensor = *entry->tensor;
   if (tensor.shape != shape) {
-    return Error{fmt::format("{}: tensor {}: shape {}; expected {}", entry->file->label(), name,
-                             shape_text(tensor.shape), shape_text(shape))};
+    return Error{fmt::format("{}: shape {}; expected {}", label(name), shape_text(tensor.shape),
+                             shape_text(shape))};
   }
-  switch (tensor.type) {
-    case StoredType::bf16:
-    case StoredType::f16:
-    case StoredType::f32:
-      break;
-    default:
-      return Error{fmt::format("{}: tensor {}: dtype {}; expected BF16, F16 or F32",
-                               entry->file->label(), name, name_of(tensor.type))};
+  if (std::find(types.begin(), types.end(), tensor.type) == types.end()) {
+    std::string accepted;
+    for (const StoredType& type : types) {
+      const bool last = &type + 1 == types.end();
+      accepted += fmt::format("{}{}", accepted.empty() ? "" : last ? " or " : ", ", name_of(type));
+    }
+    return Error{
+        fmt::format("{}: dtype {}; expected {}", label(name), name_of(tensor.type), accepted)};
   }
   used_.insert(name);
-  bytes_ += static_cast<std::int64_t>(tensor.data.size());
   return &tensor;
 }
 
 Status TensorReader::read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                                  Copies& copies, WeightMatrix& out) {
-  const auto tensor = find(name, {rows, cols});
+  const auto tensor = quantisation_.float8_blocks ? find(name, {rows, cols}, kFloatsAndFloat8)
+                                                  : find(name, {rows, cols}, kFloats);
   if (!tensor) return tensor.error();
   out.rows = static_cast<int>(rows);
   out.cols = static_cast<int>(cols);
-  out.type = *dtype_of((*tensor)->type);
-  out.data = aligned((*tensor)->data, size_of(out.type), copies);
+  const std::string module = name.substr(0, name.rfind('.'));
+  if ((*tensor)->type == StoredType::f8_e4m3) {
+    REPLAYSSM_TRY(read_float8(module, **tensor, copies, out));
+  } else {
+    if (quantisation_.float8_blocks && has(module + std::string(kScale))) {
+      return Error{fmt::format("{}: dtype {} beside {}{}; expected F8_E4M3", label(name),
+                               name_of((*tensor)->type), module, kScale)};
+    }
+    out.type = *dtype_of((*tensor)->type);
+    out.data = aligned((*tensor)->data, size_of(out.type), copies);
+  }
+  bytes_ += out.bytes();
+  return {};
+}
+
+Status TensorReader::read_float8(const std::string& module, const StoredTensor& codes,
+                                 Copies& copies, WeightMatrix& out) {
+  if (quantisation_.excludes(module)) {
+    return Error{fmt::format(
+        "{}: dtype F8_E4M3, although quantization_config.modules_to_not_convert names it; expected "
+        "BF16, F16 or F32",
+        label(codes.name))};
+  }
+  std::vector<float> scales;
+  const std::vector<std::int64_t> blocks{float8_blocks(out.rows), float8_blocks(out.cols)};
+  const auto stored =
+      find(module + std::string(kScale), blocks, {StoredType::bf16, StoredType::f32});
+  if (!stored) return stored.error();
+  widen(**stored, 0, scales);
+  AlignedBuffer<std::byte>& copy = copies.emplace_back(codes.data.size() * size_of(DType::bf16));
+  const Status done = dequantise_float8(codes.data, out.rows, out.cols, scales,
+                                        reinterpret_cast<bf16*>(copy.data()));
+  if (!done) return Error{fmt::format("{}: {}", label(codes.name), done.error().message)};
+  out.type = DType::bf16;
+  out.data = copy.data();
   return {};
 }
 
@@ -101,14 +154,10 @@ Status TensorReader::parts(const std::string& name, std::int64_t rows, std::int6
 
 Status TensorReader::vector(const std::string& name, std::vector<std::int64_t> shape, float added,
                             std::vector<float>& out) {
-  const auto tensor = find(name, shape);
+  const auto tensor = find(name, shape, kFloats);
   if (!tensor) return tensor.error();
-  const StoredTensor& stored = **tensor;
-  const std::size_t width = size_of(stored.type);
-  out.resize(stored.data.size() / width);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = element(stored.data.data() + i * width, stored.type) + added;
-  }
+  widen(**tensor, added, out);
+  bytes_ += static_cast<std::int64_t>((*tensor)->data.size());
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <set>
 #include <span>
 #include <string>
@@ -32,14 +33,16 @@ struct MatrixPart {
 // Errors of its functions name tensor, file, what it is and what is expected.
 class TensorReader {
  public:
-  // `files` and `copies` outlive the reader and every matrix that it hands out. Matrices that
-  // cannot stay as they are stored are converted into `copies`.
-  TensorReader(const CheckpointFiles& files, std::vector<AlignedBuffer<std::byte>>& copies)
-      : files_(files), copies_(copies) {}
+  // `files` and `copies` outlive the reader and every matrix that it hands out, `quantisation` the
+  // reader. Matrices that cannot stay as they are stored are converted into `copies`.
+  TensorReader(const CheckpointFiles& files, const Quantisation& quantisation,
+               std::vector<AlignedBuffer<std::byte>>& copies)
+      : files_(files), quantisation_(quantisation), copies_(copies) {}
 
   bool has(std::string_view name) const { return files_.find(name) != nullptr; }
 
-  // A matrix [rows, cols] of bf16, f16 or f32, as stored.
+  // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16. `name` ends
+  // in ".weight".
   Status matrix(const std::string& name, std::int64_t rows, std::int64_t cols, WeightMatrix& out);
 
   // Matrices that are stored as one, [rows, cols], each of them a copy. Every row belongs to one
@@ -56,7 +59,7 @@ class TensorReader {
   // configuration describes: refused rather than left out.
   Status check_all_used() const;
 
-  // Of the tensors used so far.
+  // Of the tensors used so far, as they are used.
   std::int64_t bytes() const { return bytes_; }
 
  private:
@@ -64,9 +67,16 @@ class TensorReader {
 
   Status read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols, Copies& copies,
                      WeightMatrix& out);
-  Result<const StoredTensor*> find(const std::string& name, const std::vector<std::int64_t>& shape);
+  Status read_float8(const std::string& module, const StoredTensor& codes, Copies& copies,
+                     WeightMatrix& out);
+  // The tensor, of the given shape and one of the types.
+  Result<const StoredTensor*> find(const std::string& name, const std::vector<std::int64_t>& shape,
+                                   std::initializer_list<StoredType> types);
+  // In which file it is and what it is, for errors.
+  std::string label(const std::string& name) const;
 
   const CheckpointFiles& files_;
+  const Quantisation& quantisation_;
   Copies& copies_;
   std::set<std::string, std::less<>> used_;
   std::int64_t bytes_ = 0;

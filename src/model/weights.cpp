@@ -113,7 +113,7 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   if (!files) return files.error();
   Weights weights;
   weights.storage_ = std::make_unique<Weights::Storage>(std::move(*files));
-  TensorReader reader(weights.storage_->files, weights.storage_->copies);
+  TensorReader reader(weights.storage_->files, config.quantisation, weights.storage_->copies);
 
   const std::int64_t hidden = config.hidden_size;
   const std::string prefix = decoder_prefix(reader, config);

@@ -129,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(Parity, BFloat16Parity,
                                          ParityCase{"ratio1_bfloat16_yarn_nested_tied", false},
                                          ParityCase{"ratio1_bfloat16_yarn_nested_tied", true},
                                          ParityCase{"next_ratio2_bfloat16_untied", false},
-                                         ParityCase{"next_ratio2_bfloat16_untied", true}),
+                                         ParityCase{"next_ratio2_bfloat16_untied", true},
+                                         ParityCase{"float8_ratio2_bfloat16_untied", false},
+                                         ParityCase{"float8_ratio2_bfloat16_untied", true}),
                          name_of_case);
 
 }  // namespace
