@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "model/json_file.h"
 #include "model/rope_config.h"
@@ -22,16 +23,28 @@ constexpr IntRange kHeads{1, 1024};
 constexpr IntRange kVocabulary{1, 1 << 24};
 constexpr IntRange kPositions{1, 1 << 30};
 constexpr IntRange kHeadDim{2, 1024};
+constexpr IntRange kExperts{0, 1 << 20};
 
 constexpr int kFamilyHeadDim = 256;
 constexpr int kFamilyInterval = 4;
 constexpr int kFamilyPositions = 32768;
 
-constexpr std::string_view kAcceptedTypes = "qwen3_5 or qwen3_5_text (dense)";
+constexpr int kNextExperts = 512;
 
-Status read_model_type(const Fields& root, std::string& type) {
+constexpr std::string_view kAcceptedTypes = "qwen3_5, qwen3_5_text or qwen3_next (dense)";
+
+Status read_model_type(const Fields& root, std::string& type, ModelFamily& family) {
+  constexpr std::pair<std::string_view, ModelFamily> kFamilies[] = {
+      {"qwen3_5", ModelFamily::qwen3_5},
+      {"qwen3_5_text", ModelFamily::qwen3_5},
+      {"qwen3_next", ModelFamily::qwen3_next},
+  };
   REPLAYSSM_TRY(root.text("model_type", type, Presence::required));
-  if (type == "qwen3_5" || type == "qwen3_5_text") return {};
+  for (const auto& [name, named] : kFamilies) {
+    if (type != name) continue;
+    family = named;
+    return {};
+  }
   if (type == "qwen4_exp" || type == "qwen4_exp_text") {
     return root.refuse_field(
         "model_type", fmt::format("{}: qwen4_exp is a different architecture (gated residual "
@@ -43,15 +56,6 @@ Status read_model_type(const Fields& root, std::string& type) {
 
 // Fields that would change the mathematics, at a level of the configuration.
 Status refuse_unsupported(const Fields& fields) {
-  if (fields.has("quantization_config")) {
-    return fields.refuse_field("quantization_config",
-                               "an unquantised checkpoint (bfloat16, float16 or float32)");
-  }
-  for (const char* key : {"num_experts", "num_local_experts", "num_experts_per_tok"}) {
-    int experts = 0;
-    REPLAYSSM_TRY(fields.integer(key, {0, 1 << 20}, experts));
-    if (experts != 0) return fields.refuse_field(key, "absent: a dense model, without experts");
-  }
   bool bias = false;
   REPLAYSSM_TRY(fields.boolean("attention_bias", bias));
   if (bias) return fields.refuse_field("attention_bias", "false");
@@ -64,6 +68,35 @@ Status refuse_unsupported(const Fields& fields) {
   REPLAYSSM_TRY(fields.text("output_gate_type", gate));
   if (gate != "silu" && gate != "swish") {
     return fields.refuse_field("output_gate_type", "absent, silu or swish");
+  }
+  return {};
+}
+
+Status refuse_experts(const Fields& fields) {
+  for (const char* key : {"num_experts", "num_local_experts", "num_experts_per_tok"}) {
+    int experts = 0;
+    REPLAYSSM_TRY(fields.integer(key, kExperts, experts));
+    if (experts != 0) return fields.refuse_field(key, "absent: a dense model, without experts");
+  }
+  return {};
+}
+
+// Qwen3-Next names experts whether layers use them or not: layer i does unless mlp_only_layers
+// lists it or decoder_sparse_step does not divide i + 1.
+Status refuse_layers_with_experts(const Fields& text, int layers) {
+  int experts = kNextExperts;
+  REPLAYSSM_TRY(text.integer("num_experts", kExperts, experts));
+  if (experts == 0) return {};
+  int step = 1;
+  REPLAYSSM_TRY(text.integer("decoder_sparse_step", kLayers, step));
+  std::vector<int> dense;
+  REPLAYSSM_TRY(text.integers("mlp_only_layers", {0, kLayers.most}, dense));
+  for (int i = 0; i < layers; ++i) {
+    if ((i + 1) % step != 0 || std::find(dense.begin(), dense.end(), i) != dense.end()) continue;
+    return refuse(text.name("num_experts"), experts,
+                  fmt::format("0, or mlp_only_layers with every layer: a dense model. Layer {} "
+                              "would have experts",
+                              i));
   }
   return {};
 }
@@ -154,7 +187,7 @@ Status read_optional_token(const Fields& fields, std::string_view key, int rows,
 
 // Everything that config.json itself says.
 Status read_config_json(const Fields& root, ModelConfig& config) {
-  REPLAYSSM_TRY(read_model_type(root, config.model_type));
+  REPLAYSSM_TRY(read_model_type(root, config.model_type, config.family));
   REPLAYSSM_TRY(refuse_unsupported(root));
 
   Fields text = root;
@@ -166,7 +199,11 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
     config.tensor_prefix = "model.language_model.";
     if (text.has("model_type")) {
       std::string type;
-      REPLAYSSM_TRY(read_model_type(text, type));
+      ModelFamily family;
+      REPLAYSSM_TRY(read_model_type(text, type, family));
+      if (family != config.family) {
+        return text.refuse_field("model_type", fmt::format("the family of {}", config.model_type));
+      }
     }
     REPLAYSSM_TRY(refuse_unsupported(text));
   }
@@ -176,6 +213,13 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
       text.integer("intermediate_size", kWidth, config.intermediate_size, Presence::required));
   REPLAYSSM_TRY(text.integer("vocab_size", kVocabulary, config.vocab_rows, Presence::required));
   REPLAYSSM_TRY(read_layers(text, config.layers));
+  if (config.family == ModelFamily::qwen3_next) {
+    REPLAYSSM_TRY(refuse_layers_with_experts(text, config.layer_count()));
+  } else {
+    for (const Fields* level : {&root, static_cast<const Fields*>(&text)}) {
+      REPLAYSSM_TRY(refuse_experts(*level));
+    }
+  }
   REPLAYSSM_TRY(read_attention(text, config.attention));
   REPLAYSSM_TRY(read_linear(text, config.linear));
   REPLAYSSM_TRY(text.number("rms_norm_eps", {0, 1, true}, config.rms_norm_eps));
@@ -197,6 +241,7 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
       REPLAYSSM_TRY(read_type(*level, key, {DType::bf16, DType::f16, DType::f32},
                               "bfloat16, float16 or float32", config.weight_type));
     }
+    REPLAYSSM_TRY(read_quantisation(*level, config.quantisation));
     REPLAYSSM_TRY(read_optional_token(*level, "bos_token_id", config.vocab_rows, config.bos));
     REPLAYSSM_TRY(read_optional_token(*level, "pad_token_id", config.vocab_rows, config.pad));
     REPLAYSSM_TRY(level->integers("eos_token_id", {0, config.vocab_rows - 1}, config.eos));

@@ -11,12 +11,19 @@
 #include "core/result.h"
 #include "core/strong_id.h"
 #include "model/generation_config.h"
+#include "model/quantisation.h"
 #include "ops/shape.h"
 
 namespace replayssm {
 
 // The mixer of a layer: gated delta rule, or gated full attention.
 enum class LayerKind { linear, attention };
+
+// What a model_type stands for: how its tensors are named, ordered and normalised.
+enum class ModelFamily {
+  qwen3_5,     // qwen3_5, qwen3_5_text: gated delta rule, a matrix for each projection
+  qwen3_next,  // the same with projections fused by key head
+};
 
 // Full-attention layers. Query head n uses kv head n / group().
 struct AttentionShape {
@@ -48,7 +55,8 @@ struct RopeConfig {
 
 // Consistent once load_config has returned it.
 struct ModelConfig {
-  std::string model_type;  // as in the file: "qwen3_5" or "qwen3_5_text"
+  std::string model_type;  // as in the file
+  ModelFamily family = ModelFamily::qwen3_5;
   // Prefix of the decoder's tensors in the checkpoint: "model.language_model." or "model.".
   std::string tensor_prefix;
 
@@ -68,6 +76,7 @@ struct ModelConfig {
   int max_positions = 0;
   DType state_type = DType::f32;    // recurrent state that the checkpoint asks for
   DType weight_type = DType::bf16;  // as config.json says; tensors say their own
+  Quantisation quantisation;
 
   TokenId bos = -1;  // -1: none
   TokenId pad = -1;  // -1: none
@@ -82,8 +91,9 @@ struct ModelConfig {
 };
 
 // Reads config.json (required) and, where they exist, generation_config.json, tokenizer.json and
-// tokenizer_config.json of a Hugging Face directory. Accepts qwen3_5 and qwen3_5_text. Errors name
-// file, field, value and what is accepted; a file's content never causes an exception.
+// tokenizer_config.json of a Hugging Face directory. Accepts qwen3_5, qwen3_5_text and
+// qwen3_next, without experts. Errors name file, field, value and what is accepted; a file's
+// content never causes an exception.
 Result<ModelConfig> load_config(const std::filesystem::path& directory);
 
 }  // namespace replayssm

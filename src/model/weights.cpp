@@ -1,13 +1,13 @@
 #include "model/weights.h"
 
 #include <cstring>
-#include <set>
 #include <string_view>
 #include <utility>
 
 #include "core/aligned_buffer.h"
-#include "core/bfloat16.h"
 #include "model/checkpoint_files.h"
+#include "model/qwen3_next_weights.h"
+#include "model/tensor_reader.h"
 
 namespace replayssm {
 
@@ -15,7 +15,7 @@ struct Weights::Storage {
   explicit Storage(CheckpointFiles opened) : files(std::move(opened)) {}
 
   CheckpointFiles files;
-  std::vector<AlignedBuffer<std::byte>> copies;  // matrices stored at an odd address
+  std::vector<AlignedBuffer<std::byte>> copies;  // matrices that could not stay as stored
 };
 
 Weights::Weights() = default;
@@ -28,112 +28,6 @@ namespace {
 constexpr std::string_view kNestedPrefix = "model.language_model.";
 constexpr std::string_view kFlatPrefix = "model.";
 
-// Tensors that other parts of a checkpoint own.
-bool belongs_elsewhere(std::string_view name) {
-  return name.starts_with("model.visual.") || name.starts_with("mtp.");
-}
-
-// Finds tensors by name, checks them against what the configuration calls for, and remembers which
-// were used.
-class TensorReader {
- public:
-  TensorReader(const CheckpointFiles& files, std::vector<AlignedBuffer<std::byte>>& copies)
-      : files_(files), copies_(copies) {}
-
-  bool has(std::string_view name) const { return files_.find(name) != nullptr; }
-
-  Status matrix(const std::string& name, std::int64_t rows, std::int64_t cols, WeightMatrix& out) {
-    auto tensor = find(name, {rows, cols});
-    if (!tensor) return tensor.error();
-    out.rows = static_cast<int>(rows);
-    out.cols = static_cast<int>(cols);
-    out.type = *dtype_of((*tensor)->type);
-    out.data = aligned((*tensor)->data, size_of(out.type));
-    return {};
-  }
-
-  // Widened to fp32, with `added` put on top: 1 turns the w of a zero-centred norm into its scale.
-  Status vector(const std::string& name, std::vector<std::int64_t> shape, float added,
-                std::vector<float>& out) {
-    auto tensor = find(name, std::move(shape));
-    if (!tensor) return tensor.error();
-    const StoredTensor& stored = **tensor;
-    const std::size_t width = size_of(stored.type);
-    out.resize(stored.data.size() / width);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] = element(stored.data.data() + i * width, stored.type) + added;
-    }
-    return {};
-  }
-
-  // A tensor that the configuration does not call for means that the model is not the one the
-  // configuration describes: refused rather than left out.
-  Status check_all_used() const {
-    for (const auto& [name, entry] : files_.entries()) {
-      if (used_.contains(name) || belongs_elsewhere(name) ||
-          name.ends_with("rotary_emb.inv_freq")) {
-        continue;
-      }
-      return Error{fmt::format(
-          "{}: tensor {} ({} {}): nothing in config.json calls for it; expected only the tensors "
-          "of the described layers, model.visual.* and mtp.*",
-          entry.file->label(), name, name_of(entry.tensor->type), shape_text(entry.tensor->shape))};
-    }
-    return {};
-  }
-
-  std::int64_t bytes() const { return bytes_; }
-
- private:
-  Result<const StoredTensor*> find(const std::string& name, std::vector<std::int64_t> shape) {
-    const CheckpointFiles::Entry* entry = files_.find(name);
-    if (entry == nullptr) {
-      return Error{fmt::format("tensor {}: missing; expected {}", name, shape_text(shape))};
-    }
-    const StoredTensor& tensor = *entry->tensor;
-    if (tensor.shape != shape) {
-      return Error{fmt::format("{}: tensor {}: shape {}; expected {}", entry->file->label(), name,
-                               shape_text(tensor.shape), shape_text(shape))};
-    }
-    switch (tensor.type) {
-      case StoredType::bf16:
-      case StoredType::f16:
-      case StoredType::f32:
-        break;
-      default:
-        return Error{fmt::format("{}: tensor {}: dtype {}; expected BF16, F16 or F32",
-                                 entry->file->label(), name, name_of(tensor.type))};
-    }
-    used_.insert(name);
-    bytes_ += static_cast<std::int64_t>(tensor.data.size());
-    return &tensor;
-  }
-
-  // The format allows any address; vector loads want whole elements.
-  const void* aligned(std::span<const std::byte> data, std::size_t alignment) {
-    if (reinterpret_cast<std::uintptr_t>(data.data()) % alignment == 0) return data.data();
-    AlignedBuffer<std::byte>& copy = copies_.emplace_back(data.size());
-    std::memcpy(copy.data(), data.data(), data.size());
-    return copy.data();
-  }
-
-  static float element(const std::byte* at, StoredType type) {
-    if (type == StoredType::f32) {
-      float value = 0;
-      std::memcpy(&value, at, sizeof(value));
-      return value;
-    }
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, at, sizeof(bits));
-    return type == StoredType::bf16 ? to_float(bf16{bits}) : half_to_float(bits);
-  }
-
-  const CheckpointFiles& files_;
-  std::vector<AlignedBuffer<std::byte>>& copies_;
-  std::set<std::string, std::less<>> used_;
-  std::int64_t bytes_ = 0;
-};
-
 constexpr float kZeroCentred = 1.0f;
 constexpr float kPlain = 0.0f;
 
@@ -143,10 +37,14 @@ Status read_gdn(TensorReader& reader, const std::string& prefix, const ModelConf
   const std::int64_t channels = config.linear.channels();
   const std::int64_t heads = config.linear.value_heads;
   const std::int64_t values = heads * kValueDim;
-  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_qkv.weight", channels, hidden, out.qkv));
-  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_z.weight", values, hidden, out.z));
-  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_b.weight", heads, hidden, out.b));
-  REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_a.weight", heads, hidden, out.a));
+  if (config.family == ModelFamily::qwen3_next) {
+    REPLAYSSM_TRY(read_fused_projections(reader, prefix, config, out));
+  } else {
+    REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_qkv.weight", channels, hidden, out.qkv));
+    REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_z.weight", values, hidden, out.z));
+    REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_b.weight", heads, hidden, out.b));
+    REPLAYSSM_TRY(reader.matrix(prefix + "in_proj_a.weight", heads, hidden, out.a));
+  }
   REPLAYSSM_TRY(reader.matrix(prefix + "out_proj.weight", hidden, values, out.out));
   REPLAYSSM_TRY(
       reader.vector(prefix + "conv1d.weight", {channels, 1, kConvWidth}, kPlain, out.conv));
@@ -215,7 +113,7 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   if (!files) return files.error();
   Weights weights;
   weights.storage_ = std::make_unique<Weights::Storage>(std::move(*files));
-  TensorReader reader(weights.storage_->files, weights.storage_->copies);
+  TensorReader reader(weights.storage_->files, config.quantisation, weights.storage_->copies);
 
   const std::int64_t hidden = config.hidden_size;
   const std::string prefix = decoder_prefix(reader, config);

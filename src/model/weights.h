@@ -1,5 +1,6 @@
 // The tensors of a loaded checkpoint, by their role. Matrices stay as stored, in the memory-mapped
-// files; vectors and convolution taps are small and are widened to fp32 once.
+// files, where that is bf16, f16 or f32 in the rows' right order; others are converted once, at
+// load: float8 blocks to bf16. Vectors and convolution taps are small and are widened to fp32.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace replayssm {
 struct WeightMatrix {
   int rows = 0;
   int cols = 0;
-  DType type = DType::bf16;  // bf16, f16 or f32, as stored
+  DType type = DType::bf16;  // bf16, f16 or f32
   const void* data = nullptr;
 
   std::int64_t bytes() const {
@@ -80,7 +81,7 @@ class Weights {
   std::vector<float> final_norm_scale;  // [h]
   std::vector<LayerWeights> layers;
 
-  // Bytes of all tensors in use, a tied head counted once.
+  // Bytes of all tensors in use, as they are used; a tied head counted once.
   std::int64_t bytes = 0;
 
  private:

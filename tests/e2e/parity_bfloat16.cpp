@@ -127,7 +127,11 @@ INSTANTIATE_TEST_SUITE_P(Parity, BFloat16Parity,
                          testing::Values(ParityCase{"ratio3_bfloat16_flat_untied", false},
                                          ParityCase{"ratio3_bfloat16_flat_untied", true},
                                          ParityCase{"ratio1_bfloat16_yarn_nested_tied", false},
-                                         ParityCase{"ratio1_bfloat16_yarn_nested_tied", true}),
+                                         ParityCase{"ratio1_bfloat16_yarn_nested_tied", true},
+                                         ParityCase{"next_ratio2_bfloat16_untied", false},
+                                         ParityCase{"next_ratio2_bfloat16_untied", true},
+                                         ParityCase{"float8_ratio2_bfloat16_untied", false},
+                                         ParityCase{"float8_ratio2_bfloat16_untied", true}),
                          name_of_case);
 
 }  // namespace

@@ -30,6 +30,44 @@ std::string refusal(const std::function<void(json&)>& edit, const char* name = k
   return config ? "" : config.error().message;
 }
 
+TEST(ModelConfig, qwen3_next_is_read_where_no_layer_uses_its_experts) {
+  const TestCheckpoint checkpoint("next_ratio2_bfloat16_untied");
+  const auto config = load_config(checkpoint.path());
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->family, ModelFamily::qwen3_next);
+  EXPECT_EQ(config->linear.value_heads, 4);
+  EXPECT_EQ(config->rope.theta, 10'000.0);
+  EXPECT_EQ(config->rope.rotary_dim, 64);
+}
+
+TEST(ModelConfig, qwen3_next_with_a_layer_of_experts_is_refused) {
+  struct Case {
+    const char* change;
+    const char* layer;  // empty: accepted
+  };
+  const Case cases[] = {
+      {R"({"mlp_only_layers": [0, 2]})", "Layer 1 "},
+      {R"({"mlp_only_layers": null})", "Layer 0 "},
+      {R"({"mlp_only_layers": [0, 2], "decoder_sparse_step": 2})", "Layer 1 "},
+      {R"({"mlp_only_layers": [1], "decoder_sparse_step": 2})", ""},
+      {R"({"mlp_only_layers": [], "num_experts": 0})", ""},
+      {R"({"mlp_only_layers": [], "num_experts": null})", "num_experts: 512"},
+  };
+  for (const Case& c : cases) {
+    const TestCheckpoint checkpoint("next_ratio2_bfloat16_untied");
+    checkpoint.edit_config(
+        [&](auto& config) { config.merge_patch(nlohmann::json::parse(c.change)); });
+    const auto config = load_config(checkpoint.path());
+    if (*c.layer == 0) {
+      EXPECT_TRUE(config.ok()) << c.change;
+    } else {
+      ASSERT_FALSE(config.ok()) << c.change;
+      EXPECT_THAT(config.error().message,
+                  AllOf(HasSubstr("num_experts"), HasSubstr("a dense model"), HasSubstr(c.layer)));
+    }
+  }
+}
+
 TEST(ModelConfig, flat_qwen3_5_text_is_read) {
   const ModelConfig config = loaded(TestCheckpoint(kFlat));
   EXPECT_EQ(config.model_type, "qwen3_5_text");
@@ -249,15 +287,29 @@ const Refusal kRefusals[] = {
      "linear_attention"},
     {"layer_types_length", R"({"layer_types": ["linear_attention"]})", "layer_types: a list of 1",
      "num_hidden_layers (4)"},
-    {"quantised", R"({"quantization_config": {"quant_method": "fp8"}})",
-     "quantization_config: an object", "unquantised"},
+    {"quant_method", R"({"quantization_config": {"quant_method": "awq"}})",
+     "quantization_config.quant_method: \"awq\"", "fp8"},
+    {"no_quant_method", R"({"quantization_config": {}})",
+     "quantization_config.quant_method: missing", "a string"},
+    {"quantised_by_tensor", R"({"quantization_config": {"quant_method": "fp8"}})",
+     "quantization_config.weight_block_size: null", "[128, 128]"},
+    {"other_blocks",
+     R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 128]}})",
+     "quantization_config.weight_block_size: a list of 2", "[128, 128]"},
+    {"float8_format", R"({"quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}})",
+     "quantization_config.fmt: \"e5m2\"", "e4m3"},
+    {"static_activations",
+     R"({"quantization_config": {"quant_method": "fp8", "activation_scheme": "static"}})",
+     "quantization_config.activation_scheme: \"static\"", "dynamic"},
+    {"excluded_modules",
+     R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128],
+      "modules_to_not_convert": "lm_head"}})",
+     "quantization_config.modules_to_not_convert: \"lm_head\"", "a list of module names"},
     {"experts", R"({"num_experts": 256})", "num_experts: 256", "dense"},
     {"qwen4_exp", R"({"model_type": "qwen4_exp"})", "model_type: \"qwen4_exp\"",
      "different architecture"},
-    {"qwen3_next", R"({"model_type": "qwen3_next"})", "model_type: \"qwen3_next\"",
-     "qwen3_5 or qwen3_5_text"},
     {"moe", R"({"model_type": "qwen3_5_moe_text"})", "model_type: \"qwen3_5_moe_text\"",
-     "qwen3_5 or qwen3_5_text"},
+     "qwen3_5, qwen3_5_text or qwen3_next"},
     {"no_model_type", R"({"model_type": null})", "model_type: missing", "a string"},
     {"state_type", R"({"mamba_ssm_dtype": "int8"})", "mamba_ssm_dtype: \"int8\"",
      "float32 or bfloat16"},

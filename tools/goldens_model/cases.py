@@ -14,13 +14,14 @@ HEAD_DIM = 256
 class Case:
     name: str
     seed: int
-    nested: bool  # qwen3_5 with text_config and a vision tower, else qwen3_5_text
+    nested: bool  # qwen3_5 with text_config and a vision tower, else flat
     tied: bool
     stored: str  # element type of the checkpoint
     key_heads: int
     value_heads: int
     heads: int
     kv_heads: int
+    family: str = "qwen3_5"  # a key of families.FAMILIES
     hidden: int = 64
     intermediate: int = 96
     layer_types: tuple = ()  # empty: full_attention_interval decides
@@ -39,6 +40,11 @@ class Case:
     # A_log and dt_bias in float32 beside bfloat16 weights, though with values that bfloat16 holds:
     # transformers would round them.
     float32_gates: bool = False
+    # qwen3_next: experts that the configuration has but, by mlp_only_layers, no layer uses.
+    unused_experts: int = 0
+    # Linear layers in float8 e4m3 with one scale for each block of 128 x 128, except those named.
+    float8: bool = False
+    not_float8: tuple = ("in_proj_a", "in_proj_b", "lm_head")
 
 
 L, A = "linear_attention", "full_attention"
@@ -104,5 +110,80 @@ CASES = [
             "factor": 4.0,
             "original_max_position_embeddings": 64,
         },
+    ),
+    Case(
+        name="next_ratio2_bfloat16_untied",
+        seed=21,
+        family="qwen3_next",
+        nested=False,
+        tied=False,
+        stored="bfloat16",
+        key_heads=2,
+        value_heads=4,
+        heads=2,
+        kv_heads=1,
+        layer_types=(L, A, L),
+        layers=3,
+        float32_gates=True,
+        unused_experts=4,
+    ),
+    Case(
+        name="next_ratio3_float32_tied",
+        seed=22,
+        family="qwen3_next",
+        nested=False,
+        tied=True,
+        stored="float32",
+        key_heads=1,
+        value_heads=3,
+        heads=2,
+        kv_heads=2,
+        interval=2,
+        layers=2,
+    ),
+    # No size but the attention's is a multiple of 128: blocks at every edge are ragged.
+    Case(
+        name="float8_ratio2_bfloat16_untied",
+        seed=31,
+        nested=False,
+        tied=False,
+        stored="bfloat16",
+        key_heads=1,
+        value_heads=2,
+        heads=2,
+        kv_heads=1,
+        hidden=160,
+        intermediate=200,
+        layer_types=(L, A, L),
+        layers=3,
+        float8=True,
+    ),
+    Case(
+        name="kimi_bfloat16_untied",
+        seed=41,
+        family="kimi_linear",
+        nested=False,
+        tied=False,
+        stored="bfloat16",
+        key_heads=2,
+        value_heads=2,
+        heads=2,
+        kv_heads=2,
+        layer_types=(L, L, L),
+        layers=3,
+        float32_gates=True,
+    ),
+    Case(
+        name="kda_hybrid_bfloat16_tied",
+        seed=42,
+        family="kda_hybrid",
+        nested=False,
+        tied=True,
+        stored="bfloat16",
+        key_heads=2,
+        value_heads=2,
+        heads=2,
+        kv_heads=1,
+        float32_gates=True,
     ),
 ]

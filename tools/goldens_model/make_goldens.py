@@ -5,7 +5,8 @@
 
 Each case becomes a directory with a checkpoint in Hugging Face form and `golden.safetensors`, which
 holds what transformers computes for it on the CPU: one forward pass over each of two prompts, and 16
-greedy tokens after the second. Names in the golden file, with TYPE float32 (weights widened) and, for
+greedy tokens after the second. For float8 checkpoints it is given the weights dequantised here, since
+its own dequantisation has no ragged blocks. Names in the golden file, with TYPE float32 (weights widened) and, for
 checkpoints stored in bfloat16, bfloat16 (weights and activations):
 
     prompt.P.ids                    [n] int32
@@ -31,12 +32,16 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from cases import CASES, HEAD_DIM, VOCAB_ROWS, Case
+from cases import CASES, VOCAB_ROWS, Case
+from families import FAMILIES, float8_config
 
 PROMPT_LENGTHS = (37, 80)
 GREEDY_TOKENS = 16
 LARGEST_FILE = 2 * 1024 * 1024
 MTP_WIDTH = 16
+BLOCK = 128
+LARGEST_E4M3 = 448.0
+DEQUANTISED = "dequantised"  # a directory that is there while goldens are made
 
 
 def require_plain_torch() -> None:
@@ -48,75 +53,15 @@ def require_plain_torch() -> None:
     torch.use_deterministic_algorithms(True)
 
 
-def text_config(case: Case) -> dict:
-    config = {
-        "model_type": "qwen3_5_text",
-        "vocab_size": VOCAB_ROWS,
-        "hidden_size": case.hidden,
-        "intermediate_size": case.intermediate,
-        "num_hidden_layers": case.layers,
-        "num_attention_heads": case.heads,
-        "num_key_value_heads": case.kv_heads,
-        "head_dim": HEAD_DIM,
-        "linear_num_key_heads": case.key_heads,
-        "linear_num_value_heads": case.value_heads,
-        "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128,
-        "linear_conv_kernel_dim": 4,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 1024,
-        "attention_bias": False,
-        "attn_output_gate": True,
-        "mamba_ssm_dtype": "float32",
-        "rope_parameters": dict(case.rope, mrope_section=[11, 11, 10], mrope_interleaved=True),
-        "tie_word_embeddings": case.tied,
-        "bos_token_id": None,
-        "eos_token_id": case.tokens - 2,
-        "dtype": case.stored,
-    }
-    if case.layer_types:
-        config["layer_types"] = list(case.layer_types)
-    else:
-        config["full_attention_interval"] = case.interval
-    return config
-
-
-def whole_config(case: Case) -> dict:
-    text = text_config(case)
-    if not case.nested:
-        return {"architectures": ["Qwen3_5ForCausalLM"], **text}
-    return {
-        "architectures": ["Qwen3_5ForConditionalGeneration"],
-        "model_type": "qwen3_5",
-        "tie_word_embeddings": case.tied,
-        "text_config": text,
-        "vision_config": {
-            "model_type": "qwen3_5_vision",
-            "depth": 1,
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_heads": 2,
-            "patch_size": 2,
-            "temporal_patch_size": 1,
-            "spatial_merge_size": 1,
-            "num_position_embeddings": 4,
-            "out_hidden_size": case.hidden,
-        },
-    }
-
-
-def model_class(case: Case):
-    name = "Qwen3_5ForConditionalGeneration" if case.nested else "Qwen3_5ForCausalLM"
-    return getattr(transformers, name)
-
-
-def initial_value(name: str, shape: torch.Size, random: torch.Generator) -> torch.Tensor:
+def initial_value(
+    family: str, name: str, shape: torch.Size, random: torch.Generator
+) -> torch.Tensor:
     """Values under which every term of the forward pass matters: a wrong order of rows, a missing
     1 + w or a dropped gate changes the logits by far more than rounding does."""
     normal = torch.randn(shape, generator=random)
     uniform = torch.rand(shape, generator=random)
     leaf = name.removesuffix(".weight").rsplit(".", 1)[-1]
+    plain_norms = family == "kimi_linear"
     if leaf == "A_log":
         return -4 + 5 * uniform  # with dt_bias: gates from almost none to almost all forgotten
     if leaf == "dt_bias":
@@ -125,7 +70,7 @@ def initial_value(name: str, shape: torch.Size, random: torch.Generator) -> torc
         return 0.5 * normal
     if leaf == "embed_tokens":
         return normal
-    if "linear_attn.norm" in name:
+    if "linear_attn.norm" in name or leaf == "o_norm" or ("norm" in leaf and plain_norms):
         return 1 + 0.3 * normal
     if "norm" in leaf:
         return 0.3 * normal
@@ -138,24 +83,68 @@ def initial_value(name: str, shape: torch.Size, random: torch.Generator) -> torc
 
 def write_checkpoint(case: Case, directory: pathlib.Path) -> None:
     random = torch.Generator().manual_seed(case.seed)
+    family = FAMILIES[case.family]
+    config = family.config(case)
     config_file = directory / "config.json"
-    config_file.write_text(json.dumps(whole_config(case), indent=1) + "\n")
-    model = model_class(case)(transformers.AutoConfig.from_pretrained(directory))
-    names = sorted(name for name in model.state_dict() if not (case.tied and name == "lm_head.weight"))
+    config_file.write_text(json.dumps(config, indent=1) + "\n")
+    state = family.model(case, directory).state_dict()
+    names = sorted(name for name in state if not (case.tied and name == "lm_head.weight"))
     stored = getattr(torch, case.stored)
     tensors = {}
     for name in names:
-        shape = model.state_dict()[name].shape
+        shape = state[name].shape
         keep = case.float32_gates and name.rsplit(".", 1)[-1] in ("A_log", "dt_bias")
-        tensors[name] = initial_value(name, shape, random).to(stored)
+        tensors[name] = initial_value(case.family, name, shape, random).to(stored)
         if keep:
             tensors[name] = tensors[name].float()
     if case.draft_head:
         tensors["mtp.fc.weight"] = torch.randn((MTP_WIDTH, 2 * MTP_WIDTH), generator=random).to(stored)
         tensors["mtp.norm.weight"] = torch.randn((MTP_WIDTH,), generator=random).to(stored)
+    tensors = family.published(tensors)
+    if case.float8:
+        dequantised = directory / DEQUANTISED
+        dequantised.mkdir()
+        shutil.copy(config_file, dequantised)
+        tensors, plain = quantise(tensors, case.not_float8)
+        write_shards(case, plain, dequantised)
+        left_alone = sorted(name.removesuffix(".weight") for name, tensor in tensors.items()
+                            if tensor.dim() == 2 and tensor.dtype == stored and is_linear(name))
+        config.update(float8_config(case, left_alone))
+        config_file.write_text(json.dumps(config, indent=1) + "\n")
     write_shards(case, tensors, directory)
     if case.tokens < VOCAB_ROWS:
         write_tokenizer(case, directory)
+
+
+def is_linear(name: str) -> bool:
+    return "_proj" in name or "lm_head" in name
+
+
+def quantise(tensors: dict, leave: tuple) -> tuple[dict, dict]:
+    """Linear weights W [rows, cols] as W.weight (e4m3) and W.weight_scale_inv, the multiplier of each
+    block; and beside these the weights that they stand for, rounded to bfloat16."""
+    stored, plain = {}, {}
+    for name, weight in tensors.items():
+        stored[name] = plain[name] = weight
+        module = name.removesuffix(".weight")
+        if not is_linear(name) or module.rsplit(".", 1)[-1] in leave:
+            continue
+        rows, cols = weight.shape
+        scales = torch.empty(-(-rows // BLOCK), -(-cols // BLOCK))
+        codes = torch.empty(rows, cols, dtype=torch.float8_e4m3fn)
+        exact = torch.empty(rows, cols, dtype=torch.float64)
+        for i in range(scales.shape[0]):
+            for j in range(scales.shape[1]):
+                block = (slice(i * BLOCK, (i + 1) * BLOCK), slice(j * BLOCK, (j + 1) * BLOCK))
+                values = weight[block].float()
+                # In bfloat16, as published; dequantisation multiplies by what is stored.
+                scales[i, j] = (values.abs().max() / LARGEST_E4M3).bfloat16().float()
+                codes[block] = (values / scales[i, j]).clamp(-LARGEST_E4M3, LARGEST_E4M3).to(codes.dtype)
+                exact[block] = codes[block].double() * scales[i, j].double()
+        stored[name] = codes
+        stored[module + ".weight_scale_inv"] = scales.bfloat16()
+        plain[name] = exact.bfloat16()
+    return stored, plain
 
 
 def write_shards(case: Case, tensors: dict, directory: pathlib.Path) -> None:
@@ -191,11 +180,11 @@ def write_tokenizer(case: Case, directory: pathlib.Path) -> None:
 
 
 def run(case: Case, directory: pathlib.Path, type_name: str, prompts: list, golden: dict) -> None:
-    model = model_class(case).from_pretrained(
-        directory, dtype=getattr(torch, type_name), attn_implementation="eager"
-    )
+    family = FAMILIES[case.family]
+    source = directory / DEQUANTISED if case.float8 else directory
+    model = family.loaded(case, source, getattr(torch, type_name))
     model.eval()
-    text_model = model.model.language_model if case.nested else model.model
+    text_model = family.decoder(model)
     recorded = {}
 
     def record(name):
@@ -206,13 +195,14 @@ def run(case: Case, directory: pathlib.Path, type_name: str, prompts: list, gold
         return hook
 
     for n, layer in enumerate(text_model.layers):
-        mixer = layer.linear_attn if layer.block_type == "linear_attention" else layer.self_attn
+        mixer = layer.linear_attn if hasattr(layer, "linear_attn") else layer.self_attn
         mixer.register_forward_hook(record(f"layers.{n}.mixer"))
         layer.register_forward_hook(record(f"layers.{n}.output"))
 
     for p, prompt in enumerate(prompts):
         cache = transformers.DynamicCache(config=text_model.config)
-        logits = model(input_ids=prompt[None], cache=cache, use_cache=True).logits[0].float()
+        extra = family.arguments(len(prompt))
+        logits = model(input_ids=prompt[None], cache=cache, use_cache=True, **extra).logits[0].float()
         for name, value in recorded.items():
             golden[f"{type_name}.prompt.{p}.{name}"] = value
         golden[f"{type_name}.prompt.{p}.logits"] = logits
@@ -226,7 +216,9 @@ def run(case: Case, directory: pathlib.Path, type_name: str, prompts: list, gold
         chosen_from.append(logits[-1])
         ids.append(int(logits[-1, : case.tokens].argmax()))
         step = torch.tensor([[ids[-1]]])
-        logits = model(input_ids=step, cache=cache, use_cache=True).logits[0].float()
+        logits = model(
+            input_ids=step, cache=cache, use_cache=True, **family.arguments(1)
+        ).logits[0].float()
     golden[f"{type_name}.greedy.ids"] = torch.tensor(ids, dtype=torch.int32)
     golden[f"{type_name}.greedy.logits"] = torch.stack(chosen_from)
 
@@ -246,6 +238,7 @@ def make(case: Case, root: pathlib.Path) -> None:
     run(case, directory, "float32", prompts, golden)
     if case.stored == "bfloat16":
         run(case, directory, "bfloat16", prompts, golden)
+    shutil.rmtree(directory / DEQUANTISED, ignore_errors=True)
     # One entry: the order of several would change from run to run.
     metadata = {"made_with": f"torch {torch.__version__}, transformers {transformers.__version__}"}
     save_file(golden, directory / "golden.safetensors", metadata)

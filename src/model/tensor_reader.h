@@ -1,0 +1,85 @@
+// Finds the tensors of a checkpoint by name, checks them against what the configuration calls for,
+// and remembers which were used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/aligned_buffer.h"
+#include "core/result.h"
+#include "model/checkpoint_files.h"
+#include "model/weights.h"
+
+namespace replayssm {
+
+// Consecutive rows of a matrix.
+struct RowRange {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// The rows of a stored matrix that make up another one, in this order.
+struct MatrixPart {
+  WeightMatrix* out = nullptr;
+  std::vector<RowRange> rows;
+};
+
+// Errors of its functions name tensor, file, what it is and what is expected.
+class TensorReader {
+ public:
+  // `files` and `copies` outlive the reader and every matrix that it hands out, `quantisation` the
+  // reader. Matrices that cannot stay as they are stored are converted into `copies`.
+  TensorReader(const CheckpointFiles& files, const Quantisation& quantisation,
+               std::vector<AlignedBuffer<std::byte>>& copies)
+      : files_(files), quantisation_(quantisation), copies_(copies) {}
+
+  bool has(std::string_view name) const { return files_.find(name) != nullptr; }
+
+  // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16. `name` ends
+  // in ".weight".
+  Status matrix(const std::string& name, std::int64_t rows, std::int64_t cols, WeightMatrix& out);
+
+  // Matrices that are stored as one, [rows, cols], each of them a copy. Every row belongs to one
+  // part.
+  Status parts(const std::string& name, std::int64_t rows, std::int64_t cols,
+               std::span<const MatrixPart> parts);
+
+  // A vector, or anything else that is small, widened to fp32, with `added` put on top: 1 turns the
+  // w of a zero-centred norm into its scale.
+  Status vector(const std::string& name, std::vector<std::int64_t> shape, float added,
+                std::vector<float>& out);
+
+  // A tensor that the configuration does not call for means that the model is not the one the
+  // configuration describes: refused rather than left out.
+  Status check_all_used() const;
+
+  // Of the tensors used so far, as they are used.
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  using Copies = std::vector<AlignedBuffer<std::byte>>;
+
+  Status read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols, Copies& copies,
+                     WeightMatrix& out);
+  Status read_float8(const std::string& module, const StoredTensor& codes, Copies& copies,
+                     WeightMatrix& out);
+  // The tensor, of the given shape and one of the types.
+  Result<const StoredTensor*> find(const std::string& name, const std::vector<std::int64_t>& shape,
+                                   std::initializer_list<StoredType> types);
+  // In which file it is and what it is, for errors.
+  std::string label(const std::string& name) const;
+
+  const CheckpointFiles& files_;
+  const Quantisation& quantisation_;
+  Copies& copies_;
+  std::set<std::string, std::less<>> used_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace replayssm
