@@ -3,10 +3,11 @@
 #
 #   make demo      build the command line, generate text with the embedded model
 #   make test      release build, all tests
-#   make sanitize  selected tests (tests/CMakeLists.txt) under AddressSanitizer + UBSan, and under
-#                  ThreadSanitizer
+#   make sanitize  the tests under AddressSanitizer + UBSan, and those with threads under
+#                  ThreadSanitizer (tests/CMakeLists.txt says which are left out)
+#   make cuda      compile the CUDA operations and run their tests; without nvcc or a GPU it says so
 #   make bench     time the operations on this machine
-#   make lint      clang-format and clang-tidy, as errors
+#   make lint      clang-format and clang-tidy, as errors; make format-check and make tidy are its parts
 #   make format    rewrite the sources with clang-format
 
 SHELL := /bin/bash
@@ -16,7 +17,7 @@ export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 SOURCES = $(shell git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
 
-.PHONY: demo test sanitize asan tsan bench lint format packages
+.PHONY: demo test sanitize asan tsan cuda bench lint format-check tidy format packages
 .DEFAULT_GOAL := demo
 
 packages:
@@ -47,16 +48,30 @@ tsan: packages
 	cmake --build --preset tsan -j $(JOBS)
 	ctest --preset tsan -j $(JOBS)
 
+cuda: packages
+	@if command -v nvcc >/dev/null; then \
+	  cmake --preset cuda && cmake --build --preset cuda -j $(JOBS) && ctest --preset cuda --verbose; \
+	else \
+	  echo "make cuda: skipped, nvcc is not on PATH"; \
+	fi
+
 bench: packages
 	cmake --preset release
 	cmake --build --preset release -j $(JOBS) --target replayssm
 	tools/bench_cpu.sh build/release/apps/replayssm/replayssm docs/measurements
 
-lint:
-	@tools/install_packages.sh build lint
+lint: format-check tidy
+
+format-check:
+	@tools/install_packages.sh lint
 	clang-format-14 --dry-run --Werror $(SOURCES)
+
+# TIDY names the folders: make tidy TIDY="src/replay src/core"
+TIDY ?= src apps bench tests fuzz
+tidy:
+	@tools/install_packages.sh build lint
 	cmake --preset dev >/dev/null
-	printf '%s\n' $(filter %.cpp,$(SOURCES)) | grep -v -e '/goldens' | xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/dev --quiet
+	git ls-files $(TIDY) | grep '\.cpp$$' | xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/dev --quiet
 
 format:
 	@tools/install_packages.sh lint

@@ -18,8 +18,8 @@ namespace replayssm {
 
 // One attention layer's keys and values, in pages.
 struct KvView {
-  void* keys = nullptr;    // [pages, page_tokens, kv_heads, head_dim]
-  void* values = nullptr;  // [pages, page_tokens, kv_heads, head_dim]
+  void* keys = nullptr;     // [pages, page_tokens, kv_heads, head_dim]
+  void* values = nullptr;   // [pages, page_tokens, kv_heads, head_dim]
   DType type = DType::f32;  // f32, or bf16 where activations are bf16 values
   int pages = 0;
   int page_tokens = 16;

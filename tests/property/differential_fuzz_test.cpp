@@ -6,6 +6,7 @@
 #include <random>
 
 #include "property/differential_case.h"
+#include "rounds.h"
 
 namespace replayssm::tests {
 namespace {
@@ -17,7 +18,7 @@ int from_environment(const char* name, int otherwise) {
 
 TEST(DifferentialFuzz, AllImplementationsAgree) {
   const int first = from_environment("REPLAYSSM_FUZZ_SEED", 1);
-  const int cases = from_environment("REPLAYSSM_FUZZ_CASES", 40);
+  const int cases = from_environment("REPLAYSSM_FUZZ_CASES", rounds(40));
   for (int seed = first; seed < first + cases; ++seed) {
     std::mt19937 random(static_cast<std::uint32_t>(seed));
     std::vector<std::uint8_t> bytes(20 + random() % 120);
