@@ -28,6 +28,7 @@ struct ProgramResult {
 struct ProgramOptions {
   std::string input;            // its standard input
   int interrupt_after_ms = -1;  // SIGINT after so long
+  std::string output;           // a file that takes standard output instead
 };
 
 // `arguments` without the program's own name. Output goes through files, so nothing can block.
@@ -50,7 +51,11 @@ inline ProgramResult run_program(const std::vector<std::string>& arguments,
       if (descriptor < 0 || ::dup2(descriptor, to) < 0) ::_exit(126);
     };
     attach(in, O_RDONLY, STDIN_FILENO);
-    attach(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+    if (options.output.empty()) {
+      attach(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+    } else {
+      attach(options.output, O_WRONLY, STDOUT_FILENO);
+    }
     attach(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
     std::vector<std::string> copies{REPLAYSSM_PROGRAM};
     copies.insert(copies.end(), arguments.begin(), arguments.end());

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Checks, then times the CUDA operations on a GPU: tools/cuda_measure.sh PROGRAMS OUT
-# PROGRAMS holds cuda_step_check and cuda_step_bench, OUT receives JSON and logs. Steps are limited
+# PROGRAMS holds replayssm, cuda_step_check and cuda_step_bench, OUT receives JSON and logs. Steps are limited
 # in time so that a hang in one does not cost the others.
 set -u
 programs=$1
@@ -19,10 +19,10 @@ step check_quick 30 "$programs/cuda_step_check" --quick
 tail -20 "$out/check_quick.log"
 step check 90 "$programs/cuda_step_check" --json "$out/check.json"
 tail -45 "$out/check.log"
-step bench 200 "$programs/cuda_step_bench" --json "$out/bench.json"
-cut -c1-130 "$out/bench.log"
 for tool in memcheck racecheck initcheck; do
   step "sanitizer_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
   tail -4 "$out/sanitizer_$tool.log"
 done
-step variants 90 "$programs/cuda_step_bench" --variants --filter "${VARIANTS:-gdn bf16 B1}" --json "$out/variants.json"
+step tables 330 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out"
+cat "$out/h200.md"
+step sweep 100 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"

@@ -18,11 +18,14 @@
 namespace replayssm::cli {
 namespace {
 
+// Tokens of a conversation where none are asked for; memory for all of them is set aside.
+constexpr int kUsualContext = 8192;
+
 struct ChatFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   int max_tokens = 512;
-  int context_length = 8192;
+  int context_length = 0;
   bool json = false;
 };
 
@@ -57,8 +60,10 @@ class Conversation {
     if (!tokens) return tokens.error();
     const int room = engine_.context_length() - static_cast<int>(tokens->size());
     if (room < 1) {
-      return Error{fmt::format("the conversation has {} tokens, the context {}; /reset starts anew",
-                               tokens->size(), engine_.context_length())};
+      const bool one = messages_.size() == 1;
+      return Error{fmt::format("the {} has {} tokens, the context {}{}",
+                               one ? "message" : "conversation", tokens->size(),
+                               engine_.context_length(), one ? "" : "; /reset starts anew")};
     }
     const int max_tokens = std::min(flags_.max_tokens, room);
     const auto sampling = flags_.sampling.resolve(engine_.config().generation);
@@ -109,24 +114,33 @@ int chat(const ChatFlags& flags) {
   if (!tokenizer) return fail(tokenizer.error());
   const auto chat_template = ChatTemplate::load(options->model_path);
   if (!chat_template) return fail(chat_template.error());
-  options->context_length = std::min(flags.context_length, config->max_positions);
+  if (flags.context_length > config->max_positions) {
+    return fail(refuse("--context-length", flags.context_length,
+                       fmt::format("at most the model's {}", config->max_positions)),
+                kBadFlags);
+  }
+  options->context_length = flags.context_length > 0
+                                ? flags.context_length
+                                : std::min(kUsualContext, config->max_positions);
   auto engine = Engine::create(*options);
   if (!engine) return fail(engine.error());
 
   const bool terminal = isatty(STDIN_FILENO) == 1;
-  if (terminal) print_now("/reset starts anew, Ctrl-C stops an answer, Ctrl-D ends.\n");
+  if (terminal) print_now("/reset starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer.\n");
   Conversation conversation(flags, **engine, *tokenizer, *chat_template);
   int exit_code = kSuccess;
   std::string line;
   while (true) {
     if (terminal) print_now("> ");
     if (!std::getline(std::cin, line)) break;
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first == std::string::npos) continue;
+    line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
     if (line == "/exit") break;
     if (line == "/reset") {
       conversation.reset();
       continue;
     }
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Status status = conversation.answer(line, interrupt);
     if (!status.ok()) exit_code = fail(status.error());
     // On a terminal an interrupt ends the answer; otherwise nobody is there to go on.
@@ -143,13 +157,14 @@ void add_chat(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = app.add_subcommand("chat", "Talk with the model, one line a message");
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer, in tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   command
-      ->add_option("--context-length", flags->context_length,
-                   "Longest conversation, in tokens; at most the model's context")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->add_option(
+          "--context-length", flags->context_length,
+          "Longest conversation, in tokens. Default: 8192, or the model's context if that is "
+          "shorter")
+      ->check(CLI::Range(1, 1 << 30));
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);
   command->add_flag("--json", flags->json,

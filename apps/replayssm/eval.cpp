@@ -250,7 +250,7 @@ void add_eval(CLI::App& app, int& exit_code) {
       "eval", "Exact-match scores over the questions in eval.jsonl of the model's directory");
   command
       ->add_option("--limit", flags->limit, "Only the first N questions of each task; 0 takes all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   command
       ->add_option("--replay", flags->replay,

@@ -13,6 +13,7 @@
 #include "sampling_flags.h"
 #include "stream.h"
 #include "terminal.h"
+#include "text/utf8.h"
 
 namespace replayssm::cli {
 namespace {
@@ -57,7 +58,14 @@ int generate(const GenerateFlags& flags) {
   Request request;
   auto tokens = prompt_tokens(flags, *tokenizer, options->model_path);
   if (!tokens) return fail(tokens.error());
+  if (tokens->empty() && flags.chat) {
+    return fail(Error{fmt::format("{}: the chat template gives no text for this message",
+                                  options->model_path.string())});
+  }
   if (tokens->empty()) return fail(refuse("--prompt", "no text", "at least one token"), kBadFlags);
+  if (!is_utf8(flags.prompt)) {
+    print_error("--prompt: not valid UTF-8; what is wrong is read as U+FFFD");
+  }
   const int room = config->max_positions - static_cast<int>(tokens->size());
   if (room < 1) {
     return fail(refuse("--prompt", fmt::format("{} tokens", tokens->size()),
@@ -108,7 +116,7 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_flag("--chat", flags->chat, "Apply the checkpoint's chat template to the prompt");
   const CLI::Option* max_tokens =
       command->add_option("--max-tokens", flags->max_tokens, "Longest answer, in tokens")
-          ->check(CLI::PositiveNumber)
+          ->check(CLI::Range(1, 1 << 30))
           ->capture_default_str();
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);
@@ -116,6 +124,8 @@ void add_generate(CLI::App& app, int& exit_code) {
                     "Instead of the text as it comes, one JSON object at the end: text, tokens, "
                     "timings, folds, bytes of state read and written");
   command->footer(
+      "With --json, finish_reason is stop (an end token, which is not among the tokens), length or "
+      "cancelled; steps counts the evaluations after the prompt.\n"
       "Example: replayssm generate --chat --prompt \"Count from 7 to 12\" --max-tokens 40");
   command->callback([flags, max_tokens, &exit_code] {
     flags->max_tokens_given = max_tokens->count() > 0;

@@ -30,6 +30,7 @@ struct Planned {
   ModelConfig config;
   SequenceLayout layout;
   SequencePlan plan;
+  int most_requests = 0;  // planned where no number is asked for
   DType activations = DType::f32;
 };
 
@@ -70,7 +71,8 @@ Result<Planned> make_plan(const PlanFlags& flags, std::int64_t budget,
                     logits_bytes(*config, rows * flags.draft_tokens);
   auto plan = plan_sequences(needs, config->max_positions);
   if (!plan) return plan.error();
-  return Planned{std::move(*config), layout, std::move(*plan), options.activations};
+  return Planned{std::move(*config), layout, std::move(*plan), needs.max_useful_requests,
+                 options.activations};
 }
 
 void print_table(const PlanFlags& flags, const Planned& planned) {
@@ -86,6 +88,12 @@ void print_table(const PlanFlags& flags, const Planned& planned) {
   fmt::print("{} request{} at once, {} tokens in all, one request up to {} of the model's {}\n",
              plan.rows, plan.rows == 1 ? "" : "s", std::int64_t{plan.pages} * layout.page_tokens,
              planned.plan.context_length, planned.config.max_positions);
+  if (flags.max_running_requests == 0 && plan.rows == planned.most_requests) {
+    fmt::print(
+        "more may fit: without --max-running-requests not more than {} are planned, so that a step "
+        "of {} tokens has room for all\n",
+        planned.most_requests, flags.step_tokens);
+  }
   fmt::print("state {}, activations {}, bytes a slot {}\n", name_of(layout.state_type),
              name_of(planned.activations), layout.slot_bytes());
   if (flags.draft_tokens > 1) {
@@ -146,7 +154,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--memory", flags->memory, "Budget, for example 24GiB or 512MiB")->required();
   command
       ->add_option("--max-running-requests", flags->max_running_requests,
-                   "Requests at once; 0 is as many as fit")
+                   "Requests at once; 0 is as many as fit, at most 256")
       ->check(CLI::Range(0, flags->step_tokens))
       ->capture_default_str();
   command
@@ -158,7 +166,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command
       ->add_option("--context-length", flags->context_length,
                    "Tokens of the longest request. Default: the model's, or what fits")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 30));
   command->add_option("--page-size", flags->page_tokens, "Tokens of a page of keys and values")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

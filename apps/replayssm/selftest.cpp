@@ -157,13 +157,18 @@ int selftest(const EngineFlags& flags) {
 
 void add_selftest(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<EngineFlags>();
-  CLI::App* command = app.add_subcommand(
-      "selftest", "Prove on this machine that replay changes nothing: equal bits, close values");
+  CLI::App* command = app.add_subcommand("selftest",
+                                         "Prove on this machine: equal bits however tokens are "
+                                         "split, close values with replay on and off");
   flags->add_to(*command, false);
   command->footer(
       "Equal bits are checked with --deterministic and the fold block of "
       "--linear-replayssm-cache-len, close values with float32 and bfloat16 activations, whatever "
-      "--deterministic and --dtype say otherwise. Exit code 0 only if every check passes.");
+      "--deterministic and --dtype say otherwise. With bfloat16 activations replay on and off "
+      "round "
+      "differently, and a long free-running text usually parts at some word; what is compared is "
+      "the "
+      "choice after the same words. Exit code 0 only if every check passes.");
   command->callback([flags, &exit_code] { exit_code = selftest(*flags); });
 }
 

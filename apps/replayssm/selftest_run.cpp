@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -52,6 +53,11 @@ Status run_step(Engine& engine, std::span<const Part> parts, const LogitsSink& s
   for (const Part& part : parts) {
     for (int i = 0; i < part.tokens; ++i, ++row) {
       const std::span<const float> at = engine.runner().logits_row(*logits, row);
+      // Two NaNs have equal bits and prove nothing.
+      if (!std::all_of(at.begin(), at.end(), [](float x) { return std::isfinite(x); })) {
+        return Error{fmt::format("the logits of position {} are not finite",
+                                 part.run->sequence.evaluated() + i)};
+      }
       part.run->logits_hashes.push_back(XXH3_64bits(at.data(), at.size_bytes()));
       if (sink) sink(*part.run, part.run->sequence.evaluated() + i, at);
     }

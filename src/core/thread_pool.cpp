@@ -1,5 +1,6 @@
 #include "core/thread_pool.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -7,6 +8,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -58,6 +61,16 @@ struct ThreadPool::State {
   std::atomic<std::size_t> next{0};
   std::vector<std::thread> workers;
 
+  // Ends and joins the workers there are.
+  void stop() {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void drain(int thread) {
     for (std::size_t i = next.fetch_add(1); i < tasks; i = next.fetch_add(1)) (*task)(i, thread);
   }
@@ -85,19 +98,20 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads <= 0) threads = available_cores();
   // More threads than cores: looking would keep others from working.
   state_->looks = threads <= available_cores() ? kLooks : 0;
-  for (int i = 1; i < threads; ++i) {
-    state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+  try {
+    for (int i = 1; i < threads; ++i) {
+      state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+    }
+  } catch (const std::system_error&) {
+    state_->stop();
+    throw std::runtime_error(
+        fmt::format("threads: {} is not accepted; expected a number that this machine can start "
+                    "(it started {})",
+                    threads, state_->workers.size() + 1));
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->stop(); }
 
 int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 

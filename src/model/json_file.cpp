@@ -130,7 +130,9 @@ Result<Fields> Fields::object(std::string_view key) const {
 Result<std::string> read_file(const std::filesystem::path& path, std::int64_t most) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
-    return Error{fmt::format("{}: no such file", path.string())};
+    return Error{
+        fmt::format("{}: {}", path.string(),
+                    std::filesystem::exists(path, error) ? "not a regular file" : "no such file")};
   }
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error || size > static_cast<std::uintmax_t>(most)) {

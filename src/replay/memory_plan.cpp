@@ -63,9 +63,10 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
       fixed_bytes(needs) + wanted * row_bytes(needs) + context_pages * page_bytes;
   if (smallest > needs.budget) {
     return Error{fmt::format(
-        "memory: {} is not enough; at least {} is needed: weights {}, workspace {}, {} running "
+        "memory: {} is not enough; at least {} ({} bytes) is needed: weights {}, workspace {}, {} "
+        "running "
         "request{} x {} (state {}, records {}, conv inputs {}), KV for one context of {} tokens {}",
-        format_bytes(needs.budget), format_bytes(smallest), format_bytes(needs.weights),
+        format_bytes(needs.budget), format_bytes(smallest), smallest, format_bytes(needs.weights),
         format_bytes(needs.workspace + needs.drafter + needs.graphs), wanted,
         wanted == 1 ? "" : "s", format_bytes(row_bytes(needs)), format_bytes(needs.slot),
         format_bytes(needs.ring_per_row), format_bytes(needs.conv_ring_per_row),

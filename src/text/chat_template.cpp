@@ -27,6 +27,9 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& directory) 
   const std::filesystem::path file = directory / "chat_template.jinja";
   std::error_code missing;
   if (std::filesystem::exists(file, missing)) {
+    if (!std::filesystem::is_regular_file(file, missing)) {
+      return Error{fmt::format("{}: not a regular file", file.string())};
+    }
     std::ifstream stream(file, std::ios::binary);
     config->chat_template.emplace(std::istreambuf_iterator<char>(stream),
                                   std::istreambuf_iterator<char>());

@@ -69,6 +69,9 @@ Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& direc
   TokenizerConfig config;
   std::error_code missing;
   if (!std::filesystem::exists(directory / kFile, missing)) return config;
+  if (!std::filesystem::is_regular_file(directory / kFile, missing)) {
+    return Error{fmt::format("{}: not a regular file", (directory / kFile).string())};
+  }
   std::ifstream file(directory / kFile, std::ios::binary);
   const json root = json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded() || !root.is_object()) {

@@ -257,6 +257,12 @@ Result<TokenizerFile> read_tokenizer_file(const std::filesystem::path& path) {
   simdjson::dom::parser parser;
   element document;
   if (const auto error = parser.load(path.string()).get(document)) {
+    std::error_code missing;
+    if (!std::filesystem::is_regular_file(path, missing)) {
+      return Error{fmt::format(
+          "{}: {}", path.string(),
+          std::filesystem::exists(path, missing) ? "not a regular file" : "no such file")};
+    }
     return Error{fmt::format("{}: {}", path.string(), simdjson::error_message(error))};
   }
   object root;

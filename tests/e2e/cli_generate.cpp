@@ -78,7 +78,7 @@ TEST(CliGenerate, ASeedRepeatsItsTextAndTheReportTellsTheSeed) {
 TEST(CliGenerate, AnInterruptEndsCleanlyWithWhatThereIs) {
   const auto result = run_program({"generate", "--prompt", "Once", "--max-tokens", "4000",
                                    "--temperature", "2", "--threads", "1", "--json"},
-                                  {"", 1500});
+                                  {"", 1500, ""});
   if (result.exit_code == 0) GTEST_SKIP() << "it was done before the interrupt";
   EXPECT_EQ(result.exit_code, 130) << result.err;
   const json report = json::parse(result.out, nullptr, false);
@@ -87,10 +87,24 @@ TEST(CliGenerate, AnInterruptEndsCleanlyWithWhatThereIs) {
   }
 }
 
+TEST(CliGenerate, OutputThatCannotBeWrittenIsAFailure) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"generate", "--prompt", "Once", "--max-tokens", "3"},
+        {"generate", "--prompt", "Once", "--max-tokens", "3", "--json"},
+        {"plan", "--memory", "1GiB"},
+        {"--help"}}) {
+    ProgramOptions options;
+    options.output = "/dev/full";
+    const auto result = run_program(arguments, options);
+    EXPECT_EQ(result.exit_code, 1) << arguments.front();
+    EXPECT_NE(result.err.find("standard output cannot be written"), std::string::npos);
+  }
+}
+
 TEST(CliChat, ASecondTurnGoesOnFromTheFirst) {
   const auto result =
       run_program({"chat", "--temperature", "0", "--json"},
-                  {"Remember this codeword: lantern-482\nWhat is the codeword?\n", -1});
+                  {"Remember this codeword: lantern-482\nWhat is the codeword?\n", -1, ""});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   std::istringstream lines(result.out);
   std::vector<json> answers;
@@ -104,9 +118,9 @@ TEST(CliChat, ASecondTurnGoesOnFromTheFirst) {
 }
 
 TEST(CliChat, ResetForgetsAndAnEmptyLineIsNoMessage) {
-  const auto result =
-      run_program({"chat", "--temperature", "0", "--json"},
-                  {"Count from 2 to 4\n\n   \n/reset\nCount from 2 to 4\n/exit\nnot read\n", -1});
+  const auto result = run_program(
+      {"chat", "--temperature", "0", "--json"},
+      {"Count from 2 to 4\n\n   \n/reset\nCount from 2 to 4\n  /exit  \nnot read\n", -1, ""});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   std::istringstream lines(result.out);
   std::vector<json> answers;

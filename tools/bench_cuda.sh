@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Times decode and fold on this machine's GPU over the batches, gates and state types of the tables,
+# and writes h200.json (an array of what `replayssm bench --device cuda --json` prints, each the
+# median of five turns) and h200.md. With a directory of reference
+# kernels, runs DIRECTORY/run.py beside them: it prints one JSON object a line with the same keys.
+# Usage: tools/bench_cuda.sh REPLAYSSM OUTPUT_DIRECTORY [REFERENCE_DIRECTORY]
+set -euo pipefail
+replayssm=$1
+out=$2
+reference=${3:-}
+mkdir -p "$out"
+rows=$out/rows.jsonl
+: >"$rows"
+bench() {
+  "$replayssm" bench "$@" --device cuda --json >>"$rows"
+}
+gdn=(--gate gdn --value-heads 48 --key-heads 16)
+kda=(--gate kda --value-heads 32 --key-heads 32)
+for state in bf16 fp32; do
+  for batch in 1 2 4 8 16 32 64 128 256 512; do
+    bench decode "${gdn[@]}" --state-dtype $state --batch $batch
+    bench decode "${kda[@]}" --state-dtype $state --batch $batch
+  done
+done
+for block in 8 32; do
+  for state in bf16 fp32; do
+    bench decode "${gdn[@]}" --state-dtype $state --batch 128 --fold-block $block
+    bench decode "${kda[@]}" --state-dtype $state --batch 128 --fold-block $block
+  done
+done
+for order in plain overlap; do
+  for batch in 1 16 128; do
+    bench decode "${gdn[@]}" --state-dtype bf16 --batch $batch --launch $order
+    bench decode "${kda[@]}" --state-dtype bf16 --batch $batch --launch $order
+  done
+done
+for records in 4 16; do
+  bench fold "${gdn[@]}" --state-dtype bf16 --batch 128 --layers 48 --ring-rows 16 --records $records
+done
+for ring in 32 64 128; do
+  bench fold "${gdn[@]}" --state-dtype bf16 --batch 128 --layers 48 --ring-rows $ring --records 4
+done
+bench fold "${gdn[@]}" --state-dtype bf16 --batch 8 --layers 48 --ring-rows 16 --records 4
+bench fold --gate gdn --value-heads 12 --key-heads 4 --state-dtype bf16 --batch 1 --layers 48 \
+  --ring-rows 16 --records 4
+if [ -n "$reference" ]; then python3 "$reference/run.py" >>"$rows"; fi
+python3 "$(dirname "$0")/bench_cuda_table.py" "$rows" "$out"
+rm "$rows"

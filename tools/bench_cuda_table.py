@@ -1,0 +1,91 @@
+"""Turns the rows of tools/bench_cuda.sh into h200.json and h200.md.
+
+Usage: bench_cuda_table.py ROWS OUTPUT_DIRECTORY
+
+Fractions of the floor are given twice: over the copy ceiling measured in the same run, and over 4.18 TB/s, the ceiling that the
+project's targets for the H200 were set with.
+"""
+
+import json
+import pathlib
+import sys
+
+CEILING = 4.18e6  # bytes per microsecond
+
+
+def packed_bytes(row):
+    size = 2 if row["state_dtype"] == "bf16" else 4
+    gate = 4 if row["gate"] == "gdn" else 512
+    hv, h = row["value_heads"], row["key_heads"]
+    return row["batch"] * (hv * 16384 * size * 2 + hv * (512 + gate + 4) + h * 512)
+
+
+def decode_table(rows):
+    lines = [
+        "| gate | state | L | batch | launch | decode us | of floor | at 4.18 TB/s | packed us "
+        "| of floor at 4.18 | packed / decode |",
+        "| --- " * 11 + "|",
+    ]
+    for r in rows:
+        if r["op"] != "decode":
+            continue
+        at_fixed = r["bytes"] / CEILING / r["time_us"]
+        packed = packed_bytes(r) / CEILING / r["packed_time_us"]
+        lines.append(
+            f"| {r['gate']} | {r['state_dtype']} | {r['fold_block']} | {r['batch']} "
+            f"| {r['launch']} | {r['time_us']:.2f} | {r['fraction_of_floor']:.3f} "
+            f"| {at_fixed:.3f} | {r['packed_time_us']:.2f} | {packed:.3f} "
+            f"| {r['ratio_to_packed']:.2f} |"
+        )
+    return lines
+
+
+def fold_table(rows):
+    lines = [
+        "| state | heads | batch | layers | ring rows | records | us | of floor | at 4.18 TB/s |",
+        "| --- " * 9 + "|",
+    ]
+    for r in rows:
+        if r["op"] != "fold":
+            continue
+        lines.append(
+            f"| {r['state_dtype']} | {r['value_heads']}/{r['key_heads']} | {r['batch']} "
+            f"| {r['layers']} | {r['ring_rows']} | {r['records']} | {r['time_us']:.1f} "
+            f"| {r['fraction_of_floor']:.3f} | {r['bytes'] / CEILING / r['time_us']:.3f} |"
+        )
+    return lines
+
+
+def main():
+    lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    out = pathlib.Path(sys.argv[2])
+    (out / "h200.json").write_text(
+        "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+    )
+    first = rows[0]
+    text = [
+        f"# Decode and fold on one {first['gpu']}",
+        "",
+        f"Commit {first['commit']}, {first['date']}. Written by `tools/bench_cuda.sh`: CUDA graphs,",
+        "memories rotated beyond the L2 cache, random data, every ring phase weighted equally with rows",
+        "staggered, medians of nine replays, and of five turns of decode and packed step. Every row",
+        "compared its own output with float64 first. `settled`: a launch fetches states and records while",
+        "the launch before it still runs (docs/kernels.md).",
+        "",
+        "Copy ceiling of the runs: "
+        f"{min(r['ceiling_copy_gb_per_s'] for r in rows) / 1000:.2f} to "
+        f"{max(r['ceiling_copy_gb_per_s'] for r in rows) / 1000:.2f} TB/s.",
+        "",
+        "## Decode, one layer",
+        "",
+        *decode_table(rows),
+        "",
+        "## Fold, all layers in one launch",
+        "",
+        *fold_table(rows),
+    ]
+    (out / "h200.md").write_text("\n".join(text) + "\n")
+
+
+main()
