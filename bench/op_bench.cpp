@@ -178,9 +178,8 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   switch (o.op) {
     case Op::decode:
     case Op::verify: {
-      times = timer.cycle(steps, cycle, with_packed, [&](LayerSet& set) {
-        return ops.window_step(set.step(timer.rows));
-      });
+      times = timer.cycle(steps, cycle, with_packed,
+                          [&](LayerSet& set) { return ops.window_step(set.step(timer.rows)); });
       const double live = o.history ? *o.history : (o.fold_block + 1) / 2.0;
       report.bytes = o.op == Op::decode && cycle
                          ? decode_bytes(floor, batch, o.fold_block)
@@ -207,15 +206,13 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       break;
     }
     case Op::prefill: {
-      times = timer.cycle(2, true, with_packed, [&](LayerSet& set) {
-        return ops.chunk_prefill(set.step(timer.rows));
-      });
+      times = timer.cycle(2, true, with_packed,
+                          [&](LayerSet& set) { return ops.chunk_prefill(set.step(timer.rows)); });
       break;
     }
     case Op::conv: {
-      times = timer.cycle(steps, true, false, [&](LayerSet& set) {
-        return ops.conv_window(set.conv(timer.rows));
-      });
+      times = timer.cycle(steps, true, false,
+                          [&](LayerSet& set) { return ops.conv_window(set.conv(timer.rows)); });
       report.bytes = conv_bytes(o.heads, batch, o.window);
       break;
     }

@@ -19,6 +19,7 @@ struct StepTask {
   int first_value_head = 0;
   int value_heads = 0;
   StepScratch* scratch = nullptr;
+  const StepTask* next = nullptr;  // what this thread will do after it, if that is known
 };
 
 // Folds, evaluates and appends the value heads' corrections and gates. Reads, but does not write,

@@ -31,6 +31,10 @@ struct StoredValues {
     convert(static_cast<const bf16*>(data) + offset, room, kKeyDim);
     return room;
   }
+  const std::byte* begin() const {
+    return static_cast<const std::byte*>(data) + offset * size_of(type);
+  }
+  std::size_t bytes() const { return kKeyDim * size_of(type); }
   // Asks for the values ahead of their use: a ring's rows are read once a step, a stripe of each at
   // a time, in an order that no hardware prefetcher sees through.
   HWY_INLINE void prefetch() const {
