@@ -16,7 +16,7 @@ namespace cpu {
 namespace {
 
 // Enough for threads of unequal speed to finish together.
-constexpr std::size_t kRunsPerThread = 8;
+constexpr std::size_t kRunsPerThread = 4;
 
 class CpuOps final : public LinearOps {
  public:
@@ -127,8 +127,13 @@ class CpuOps final : public LinearOps {
     const int parts = static_cast<int>(std::min<std::size_t>(wanted, group));
     const int heads = (group + parts - 1) / parts;  // value heads of a task
     const auto task_of = [&](std::size_t owner, int part, int thread) {
-      StepTask task{&args, kind, &args.rows[owner / key_heads], static_cast<int>(owner % key_heads),
-                    0,     0,    scratch_[thread].get(),        nullptr};
+      StepTask task;
+      task.args = &args;
+      task.kind = kind;
+      task.row = &args.rows[owner / key_heads];
+      task.key_head = static_cast<int>(owner % key_heads);
+      task.owns_keys = parts == 1 && kind != StepKind::packed;
+      task.scratch = scratch_[thread].get();
       task.first_value_head = task.key_head * group + part * heads;
       task.value_heads = std::clamp(group - part * heads, 0, heads);
       return task;
@@ -143,10 +148,7 @@ class CpuOps final : public LinearOps {
         for (std::size_t owner = i * owners / runs; owner < end; ++owner) {
           const StepTask next = owner + 1 < end ? task_of(owner + 1, 0, thread) : StepTask{};
           task.next = owner + 1 < end && !is_null(args.cursors, *next.row) ? &next : nullptr;
-          if (!is_null(args.cursors, *task.row)) {
-            step_value_heads(task);
-            if (kind != StepKind::packed) append_keys(task);
-          }
+          if (!is_null(args.cursors, *task.row)) step_value_heads(task);
           task = next;
         }
       };

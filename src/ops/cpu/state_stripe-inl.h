@@ -30,13 +30,15 @@ HWY_INLINE void multiply_some(const StateT* HWY_RESTRICT stripe, const float* co
   for (int x = 0; x < kVectors; ++x) {
     for (int i = 0; i < kStripeVectors; ++i) sum[x][i] = hn::Zero(f);
   }
-  for (int k = 0; k < kKeyDim; ++k) {
-    if (k % kFetchRows == 0) ahead.fetch(kFetchRows);
-    V factor[kVectors];
-    for (int x = 0; x < kVectors; ++x) factor[x] = hn::Set(f, vectors[x][k]);
-    for (int i = 0; i < kStripeVectors; ++i) {
-      const V state = in_register(load(stripe + k * kStripe + i * kLanes));
-      for (int x = 0; x < kVectors; ++x) sum[x][i] = hn::MulAdd(state, factor[x], sum[x][i]);
+  for (int first = 0; first < kKeyDim; first += kFetchRows) {
+    ahead.fetch(kFetchRows);
+    for (int k = first; k < first + kFetchRows; ++k) {
+      V factor[kVectors];
+      for (int x = 0; x < kVectors; ++x) factor[x] = hn::Set(f, vectors[x][k]);
+      for (int i = 0; i < kStripeVectors; ++i) {
+        const V state = in_register(load(stripe + k * kStripe + i * kLanes));
+        for (int x = 0; x < kVectors; ++x) sum[x][i] = hn::MulAdd(state, factor[x], sum[x][i]);
+      }
     }
   }
   for (int x = 0; x < kVectors; ++x) {

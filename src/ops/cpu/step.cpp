@@ -36,10 +36,6 @@ void prepare_key_head(const StepTask& task) {
   StepScratch& s = *task.scratch;
   for (int j = 0; j < s.plan.pending; ++j) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
-    ring_key(args.shape, args.rings, task.row->row, task.key_head, r).values.prefetch();
-  }
-  for (int j = 0; j < s.plan.pending; ++j) {
-    const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingKey key = ring_key(args.shape, args.rings, task.row->row, task.key_head, r);
     s.keys[j] = key.as_float(s.key_rows.data() + static_cast<std::size_t>(j) * kKeyDim);
     s.key_scales[j] = *key.scale;
@@ -77,13 +73,6 @@ void decays_of_tokens(const StepTask& task, int value_head) {
 void prepare_value_head(const StepTask& task, int value_head) {
   const StepArgs& args = *task.args;
   StepScratch& s = *task.scratch;
-  for (int j = 0; j < s.plan.pending; ++j) {
-    const int r = args.geometry.ring_row(s.plan.checkpoint + j);
-    const RingCorrection record =
-        ring_correction(args.shape, args.rings, task.row->row, value_head, r);
-    if (args.shape.gate == GateKind::kda) StoredValues{record.decay, DType::f32, 0}.prefetch();
-    record.values.prefetch();
-  }
   for (int j = 0; j < s.plan.pending; ++j) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingCorrection record =
@@ -270,6 +259,13 @@ void step_value_heads(const StepTask& task) {
       else
         work_span<float>(task, head);
       append_corrections(task, head);
+    }
+    if (!task.owns_keys) continue;
+    for (int i = s.plan.keep_from; i < s.plan.tokens; ++i) {
+      const int j = s.plan.pending + i;
+      const int r = task.args->geometry.ring_row(s.plan.checkpoint + j);
+      ring_key(task.args->shape, task.args->rings, task.row->row, task.key_head, r)
+          .write(s.keys[j], s.key_scales[j]);
     }
   }
 }
