@@ -52,7 +52,7 @@ nlohmann::ordered_json to_json(const BenchOptions& o, const BenchReport& r, std:
   json["key_heads"] = o.heads.key_heads;
   json["state_dtype"] = o.state == DType::bf16 ? "bf16" : "fp32";
   json["fold_block"] = o.fold_block;
-  json["window"] = o.window;
+  json["window"] = or_null(o.op != Op::fold, o.window);
   json["history"] = o.history ? nlohmann::ordered_json(*o.history) : "cycle";
   json["accepted_per_step"] = or_null(o.op == Op::verify, o.accepted_per_step);
   json["threads"] = threads;

@@ -34,7 +34,10 @@ void fill(AlignedBuffer<float>& buffer, Random& random, float low, float high) {
 }  // namespace
 
 LayerSet::LayerSet(const SetOptions& o, const LinearOps& ops)
-    : options_(o), state_type_(ops.state_type_for(o.state)), correction_type_(state_type_), gate_form_(ops.gate_form()) {
+    : options_(o),
+      state_type_(ops.state_type_for(o.state)),
+      correction_type_(state_type_),
+      gate_form_(ops.gate_form()) {
   const HeadShape& heads = o.heads;
   const int ring = o.geometry.ring_rows();
   const int tokens = o.rows * o.tokens_per_row;

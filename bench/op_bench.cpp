@@ -113,7 +113,9 @@ Status check(const BenchOptions& o) {
   REPLAYSSM_TRY(replayssm::check(o.heads));
   if (o.batch < 1 || o.batch > 4096) return refuse("--batch", o.batch, "1 to 4096");
   if (o.window < 1) return refuse("--window", o.window, "at least 1");
-  if (o.op == Op::decode && o.window != 1) return refuse("--window", o.window, "1 in decode");
+  if ((o.op == Op::decode || o.op == Op::fold) && o.window != 1) {
+    return refuse("--window", o.window, "1 in decode and fold");
+  }
   if (o.op == Op::verify && (o.accepted_per_step < 1 || o.accepted_per_step > o.window)) {
     return refuse("--accepted-per-step", o.accepted_per_step, fmt::format("1 to {}", o.window));
   }
@@ -173,14 +175,13 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   }
   const bool cycle = !o.history.has_value();
   const int steps = cycle ? o.fold_block : 4;
-  const bool with_packed = o.op == Op::decode || o.op == Op::prefill;
+  const bool with_packed = o.op == Op::decode || o.op == Op::verify || o.op == Op::prefill;
   Times times;
   switch (o.op) {
     case Op::decode:
     case Op::verify: {
-      times = timer.cycle(steps, cycle, with_packed, [&](LayerSet& set) {
-        return ops.window_step(set.step(timer.rows));
-      });
+      times = timer.cycle(steps, cycle, with_packed,
+                          [&](LayerSet& set) { return ops.window_step(set.step(timer.rows)); });
       const double live = o.history ? *o.history : (o.fold_block + 1) / 2.0;
       report.bytes = o.op == Op::decode && cycle
                          ? decode_bytes(floor, batch, o.fold_block)
@@ -189,7 +190,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       break;
     }
     case Op::fold: {
-      const int records = o.records == 0 ? o.fold_block : o.records;
+      const int records = o.records == 0 ? o.history.value_or(o.fold_block) : o.records;
       if (records < 1 || records > geometry->ring_rows()) {
         return refuse("--records", records, fmt::format("1 to {}", geometry->ring_rows()));
       }
@@ -207,15 +208,13 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       break;
     }
     case Op::prefill: {
-      times = timer.cycle(2, true, with_packed, [&](LayerSet& set) {
-        return ops.chunk_prefill(set.step(timer.rows));
-      });
+      times = timer.cycle(2, true, with_packed,
+                          [&](LayerSet& set) { return ops.chunk_prefill(set.step(timer.rows)); });
       break;
     }
     case Op::conv: {
-      times = timer.cycle(steps, true, false, [&](LayerSet& set) {
-        return ops.conv_window(set.conv(timer.rows));
-      });
+      times = timer.cycle(steps, true, false,
+                          [&](LayerSet& set) { return ops.conv_window(set.conv(timer.rows)); });
       report.bytes = conv_bytes(o.heads, batch, o.window);
       break;
     }

@@ -1,22 +1,29 @@
 #!/usr/bin/env bash
-# Times decode on this machine for both gates, both state types and several batches, and writes
-# cpu.json (an array of what `replayssm bench --json` prints) and cpu.md.
+# Times decode on this machine for both gates, both state types and several batches. Each row is
+# merged into cpu.json as soon as it is measured, and cpu.md is written from that, so the work can
+# be done in pieces:
+#   GATES="gdn kda" STATES="fp32 bf16" BATCHES="1 4 16 64 256" THREADS="1 2"   what to measure
+#   RESUME=1   leaves out what cpu.json has for this commit and processor
 # Usage: tools/bench_cpu.sh REPLAYSSM OUTPUT_DIRECTORY
 set -euo pipefail
 replayssm=$1
 out=$2
+table="$(dirname "$0")/bench_table.py"
 mkdir -p "$out"
-rows=()
-for gate in gdn kda; do
-  heads=(--value-heads 48 --key-heads 16)
-  [ "$gate" = kda ] && heads=(--value-heads 32 --key-heads 32)
-  for state in fp32 bf16; do
-    for batch in 1 4 16 64 256; do
-      row=$("$replayssm" bench decode --gate "$gate" "${heads[@]}" --state-dtype "$state" \
-        --batch "$batch" --json)
-      echo "$row"
-      rows+=("$row")
+commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD)
+for threads in ${THREADS:-1 $(nproc)}; do
+  for gate in ${GATES:-gdn kda}; do
+    heads=(--value-heads 48 --key-heads 16)
+    [ "$gate" = kda ] && heads=(--value-heads 32 --key-heads 32)
+    for state in ${STATES:-fp32 bf16}; do
+      for batch in ${BATCHES:-1 4 16 64 256}; do
+        command=(bench decode --device cpu --gate "$gate" "${heads[@]}" --state-dtype "$state"
+          --batch "$batch" --threads "$threads" --json)
+        if [ "${RESUME:-}" = 1 ] && python3 "$table" "$out" has "$commit" "${command[*]}"; then
+          continue
+        fi
+        "$replayssm" "${command[@]}" | tee /dev/stderr | python3 "$table" "$out" add "${command[*]}"
+      done
     done
   done
 done
-printf '%s\n' "${rows[@]}" | python3 "$(dirname "$0")/bench_table.py" "$out"

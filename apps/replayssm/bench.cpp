@@ -8,6 +8,7 @@
 
 #include "bench_report.h"
 #include "command.h"
+#include "engine_flags.h"
 #include "op_bench.h"
 #include "terminal.h"
 
@@ -101,22 +102,26 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   command->add_option("--fold-block", options.fold_block, "L: 8, 16 or 32")->capture_default_str();
-  if (op != bench::Op::decode && op != bench::Op::fold) {
-    command
-        ->add_option("--window", options.window,
-                     op == bench::Op::prefill ? "Tokens of a chunk" : "Tokens a step")
-        ->capture_default_str();
-  }
+  // Every operation takes the same options, so that one script can drive them all.
+  command
+      ->add_option("--window", options.window,
+                   op == bench::Op::prefill ? "Tokens of a chunk"
+                   : op == bench::Op::decode || op == bench::Op::fold
+                       ? "1: this operation has one token a step"
+                       : "Tokens a step")
+      ->capture_default_str();
   command
       ->add_option("--history", flags->history,
-                   "Live records before the step, or cycle: every ring phase, weighted equally")
+                   op == bench::Op::fold
+                       ? "Records folded, or cycle: a whole block"
+                       : "Live records before the step, or cycle: every ring phase, weighted "
+                         "equally")
       ->capture_default_str();
-  if (op == bench::Op::verify) {
-    command
-        ->add_option("--accepted-per-step", options.accepted_per_step,
-                     "Mean of the tokens that a step commits")
-        ->capture_default_str();
-  }
+  command
+      ->add_option("--accepted-per-step", options.accepted_per_step,
+                   op == bench::Op::verify ? "Mean of the tokens that a step commits"
+                                           : "Used by verify only")
+      ->capture_default_str();
   if (op == bench::Op::fold) {
     command->add_option("--records", options.records, "Records folded; 0 is a whole block")
         ->capture_default_str();
@@ -140,6 +145,7 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
         ->capture_default_str();
   }
   command->add_option("--threads", flags->threads, "0: one for each core")->capture_default_str();
+  add_cpu_isa(*command);
   command->add_flag("--json", flags->json, "One JSON object instead of text");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }

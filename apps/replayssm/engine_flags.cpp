@@ -1,8 +1,24 @@
 #include "engine_flags.h"
 
+#include <fmt/format.h>
+
 #include "embedded_model.h"
+#include "ops/cpu_isa.h"
 
 namespace replayssm::cli {
+
+void add_cpu_isa(CLI::App& command) {
+  command
+      .add_option_function<std::string>(
+          "--cpu-isa",
+          [](const std::string& name) {
+            const Status status = force_cpu_isa(name);
+            if (!status.ok()) throw CLI::ValidationError(status.error().message);
+          },
+          fmt::format("Instruction set of the vectorised functions: {{auto,{}}} on this machine",
+                      fmt::join(cpu_isas(), ",")))
+      ->default_str("auto");
+}
 
 void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
   command
@@ -34,6 +50,7 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                    "Bits that do not depend on batch mates, chunk sizes or threads");
   command.add_option("--threads", threads, "Threads of the computation. Default: one a core")
       ->check(CLI::Range(1, 1024));
+  add_cpu_isa(command);
 }
 
 Result<std::filesystem::path> EngineFlags::model_directory() const {

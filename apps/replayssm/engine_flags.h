@@ -19,8 +19,8 @@ struct EngineFlags {
   bool deterministic = false;
   int threads = 0;
 
-  // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic
-  // and --threads; `with_replay_switch`: also --disable-linear-replayssm.
+  // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,
+  // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 
   // --model-path, or the embedded model.
@@ -29,5 +29,8 @@ struct EngineFlags {
   // The options these flags ask for; memory and batch sizes are the command's to set.
   Result<EngineOptions> options() const;
 };
+
+// Adds --cpu-isa, which takes effect where it is parsed.
+void add_cpu_isa(CLI::App& command);
 
 }  // namespace replayssm::cli

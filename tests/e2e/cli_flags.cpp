@@ -27,7 +27,9 @@ TEST(CliFlags, HelpOfEveryCommandNamesItsFlagsAndWhatTheyAccept) {
                                         "--dtype",
                                         "{auto,float32,bfloat16}",
                                         "--deterministic",
-                                        "--threads"};
+                                        "--threads",
+                                        "--cpu-isa",
+                                        "scalar} on this machine"};
   const std::vector<std::string> sampling{"--temperature",
                                           "--top-k",
                                           "--top-p",
@@ -92,6 +94,10 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
       {{"generate", "--prompt", "a", "--min-p", "2"}, "--min-p: 2"},
       {{"generate", "--prompt", "a", "--repetition-penalty", "0"}, "--repetition-penalty: 0"},
       {{"generate", "--prompt", "a", "--threads", "0"}, "--threads"},
+      {{"generate", "--prompt", "a", "--cpu-isa", "mmx"}, "--cpu-isa: mmx"},
+      {{"plan", "--memory", "1GiB", "--cpu-isa", "mmx"}, "scalar"},
+      {{"bench", "decode", "--cpu-isa", "mmx"}, "expected auto, "},
+      {{"bench", "decode", "--gate", "gla"}, "gla not in {gdn,kda}"},
       {{"generate", "--prompt", "a", "--max-tokens", "0"}, "--max-tokens"},
       {{"generate", "--prompt", ""}, "--prompt"},
       {{"generate", "--prompt", "a", "--max-tokens", "100000"}, "what the model's context"},

@@ -15,6 +15,9 @@ namespace replayssm {
 namespace cpu {
 namespace {
 
+// Enough for threads of unequal speed to finish together.
+constexpr std::size_t kRunsPerThread = 4;
+
 class CpuOps final : public LinearOps {
  public:
   explicit CpuOps(ThreadPool& pool) : pool_(pool), name_(fmt::format("cpu {}", cpu_isa())) {
@@ -124,20 +127,40 @@ class CpuOps final : public LinearOps {
     const int parts = static_cast<int>(std::min<std::size_t>(wanted, group));
     const int heads = (group + parts - 1) / parts;  // value heads of a task
     const auto task_of = [&](std::size_t owner, int part, int thread) {
-      StepTask task{&args, kind, &args.rows[owner / key_heads], static_cast<int>(owner % key_heads),
-                    0,     0,    scratch_[thread].get()};
+      StepTask task;
+      task.args = &args;
+      task.kind = kind;
+      task.row = &args.rows[owner / key_heads];
+      task.key_head = static_cast<int>(owner % key_heads);
+      task.owns_keys = parts == 1 && kind != StepKind::packed;
+      task.scratch = scratch_[thread].get();
       task.first_value_head = task.key_head * group + part * heads;
       task.value_heads = std::clamp(group - part * heads, 0, heads);
       return task;
     };
+    if (parts == 1) {
+      // A thread takes a run of owners, so that it knows what it will need next.
+      const std::size_t threads = pool_.threads();
+      const std::size_t runs = threads == 1 ? 1 : std::min(owners, kRunsPerThread * threads);
+      const auto run = [&](std::size_t i, int thread) {
+        const std::size_t end = (i + 1) * owners / runs;
+        StepTask task = task_of(i * owners / runs, 0, thread);
+        for (std::size_t owner = i * owners / runs; owner < end; ++owner) {
+          const StepTask next = owner + 1 < end ? task_of(owner + 1, 0, thread) : StepTask{};
+          task.next = owner + 1 < end && !is_null(args.cursors, *next.row) ? &next : nullptr;
+          if (!is_null(args.cursors, *task.row)) step_value_heads(task);
+          task = next;
+        }
+      };
+      pool_.parallel_for(runs, std::ref(run));
+      return {};
+    }
     const auto work = [&](std::size_t i, int thread) {
       const StepTask task = task_of(i / parts, static_cast<int>(i % parts), thread);
-      if (is_null(args.cursors, *task.row)) return;
-      step_value_heads(task);
-      if (parts == 1 && kind != StepKind::packed) append_keys(task);
+      if (!is_null(args.cursors, *task.row)) step_value_heads(task);
     };
     pool_.parallel_for(owners * parts, std::ref(work));
-    if (parts == 1 || kind == StepKind::packed) return {};
+    if (kind == StepKind::packed) return {};
     const auto append = [&](std::size_t i, int thread) {
       const StepTask task = task_of(i, 0, thread);
       if (!is_null(args.cursors, *task.row)) append_keys(task);

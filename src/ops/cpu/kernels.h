@@ -18,14 +18,16 @@ struct StepTask {
   int key_head = 0;
   int first_value_head = 0;
   int value_heads = 0;
+  bool owns_keys = false;  // all value heads of the key head: appends the keys as well
   StepScratch* scratch = nullptr;
+  const StepTask* next = nullptr;  // what this thread will do after it, if that is known
 };
 
-// Folds, evaluates and appends the value heads' corrections and gates. Reads, but does not write,
-// the ring's keys: they are shared by the key head's value heads.
+// Folds, evaluates and appends the value heads' corrections and decays. Reads, but does not write
+// unless the task owns them, the ring's keys: they are shared by the key head's value heads.
 void step_value_heads(const StepTask& task);
 
-// Appends the keys of a key head, after all of its value heads are done.
+// Appends the keys of a key head that several tasks shared, after all of them are done.
 void append_keys(const StepTask& task);
 
 // One value head of one layer of a fold.

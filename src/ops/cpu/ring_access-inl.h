@@ -6,7 +6,6 @@
 #define REPLAYSSM_CPU_RING_ACCESS_INL_H_
 #endif
 
-#include "hwy/cache_control.h"
 #include "ops/cpu/vector_math-inl.h"
 #include "ops/views.h"
 
@@ -31,12 +30,10 @@ struct StoredValues {
     convert(static_cast<const bf16*>(data) + offset, room, kKeyDim);
     return room;
   }
-  // Asks for the values ahead of their use: a ring's rows are read once a step, a stripe of each at
-  // a time, in an order that no hardware prefetcher sees through.
-  HWY_INLINE void prefetch() const {
-    const char* bytes = static_cast<const char*>(data) + offset * size_of(type);
-    for (std::size_t i = 0; i < kKeyDim * size_of(type); i += 64) hwy::Prefetch(bytes + i);
+  const std::byte* begin() const {
+    return static_cast<const std::byte*>(data) + offset * size_of(type);
   }
+  std::size_t bytes() const { return kKeyDim * size_of(type); }
   HWY_INLINE void write(const float* values) const {
     if (type == DType::f32)
       convert(values, static_cast<float*>(data) + offset, kKeyDim);

@@ -8,7 +8,7 @@
 #define REPLAYSSM_CPU_STATE_STRIPE_INL_H_
 #endif
 
-#include "hwy/cache_control.h"
+#include "ops/cpu/fetch_ahead.h"
 #include "ops/cpu/state_layout.h"
 #include "ops/cpu/vector_math-inl.h"
 
@@ -18,32 +18,27 @@ namespace HWY_NAMESPACE {
 
 inline constexpr int kStripeVectors = kStripe / kLanes;
 
-// Stripes of a head follow each other in memory, so that fetching this far ahead hides the start of
-// the next one behind this one's arithmetic (5 % of a step whose states come from memory).
-inline constexpr int kPrefetchRows = 32;
-
-template <class StateT>
-HWY_INLINE void prefetch_row(const StateT* row) {
-  constexpr std::size_t kLine = 64 / sizeof(StateT);
-  for (std::size_t i = 0; i < kStripe; i += kLine) hwy::Prefetch(row + i);
-}
+// While a stripe is multiplied, what comes next is fetched: a cache line a row, so many at a time.
+inline constexpr int kFetchRows = 8;
 
 // products[x] [32] = stripe times vectors[x] [K], for kVectors vectors, summed in ascending k.
 template <int kVectors, class StateT>
 HWY_INLINE void multiply_some(const StateT* HWY_RESTRICT stripe, const float* const* vectors,
-                              float* HWY_RESTRICT products) {
+                              float* HWY_RESTRICT products, FetchAhead& ahead) {
   const F f;
   V sum[kVectors][kStripeVectors];
   for (int x = 0; x < kVectors; ++x) {
     for (int i = 0; i < kStripeVectors; ++i) sum[x][i] = hn::Zero(f);
   }
-  for (int k = 0; k < kKeyDim; ++k) {
-    prefetch_row(stripe + (k + kPrefetchRows) * kStripe);
-    V factor[kVectors];
-    for (int x = 0; x < kVectors; ++x) factor[x] = hn::Set(f, vectors[x][k]);
-    for (int i = 0; i < kStripeVectors; ++i) {
-      const V state = in_register(load(stripe + k * kStripe + i * kLanes));
-      for (int x = 0; x < kVectors; ++x) sum[x][i] = hn::MulAdd(state, factor[x], sum[x][i]);
+  for (int first = 0; first < kKeyDim; first += kFetchRows) {
+    ahead.fetch(kFetchRows);
+    for (int k = first; k < first + kFetchRows; ++k) {
+      V factor[kVectors];
+      for (int x = 0; x < kVectors; ++x) factor[x] = hn::Set(f, vectors[x][k]);
+      for (int i = 0; i < kStripeVectors; ++i) {
+        const V state = in_register(load(stripe + k * kStripe + i * kLanes));
+        for (int x = 0; x < kVectors; ++x) sum[x][i] = hn::MulAdd(state, factor[x], sum[x][i]);
+      }
     }
   }
   for (int x = 0; x < kVectors; ++x) {
@@ -56,13 +51,13 @@ HWY_INLINE void multiply_some(const StateT* HWY_RESTRICT stripe, const float* co
 // The same for any number of vectors, so many at a time as the registers hold.
 template <class StateT>
 HWY_INLINE void multiply(const StateT* stripe, const float* const* vectors, int count,
-                         float* products) {
+                         float* products, FetchAhead& ahead) {
   constexpr int kGroup = kLanes >= 16 ? 4 : 2;
   int x = 0;
   for (; x + kGroup <= count; x += kGroup) {
-    multiply_some<kGroup>(stripe, vectors + x, products + x * kStripe);
+    multiply_some<kGroup>(stripe, vectors + x, products + x * kStripe, ahead);
   }
-  for (; x < count; ++x) multiply_some<1>(stripe, vectors + x, products + x * kStripe);
+  for (; x < count; ++x) multiply_some<1>(stripe, vectors + x, products + x * kStripe, ahead);
 }
 
 // to = from diag(decay) + sum_j corrections[j] keys[j]^T in ascending j, on 32 values from

@@ -36,10 +36,6 @@ void prepare_key_head(const StepTask& task) {
   StepScratch& s = *task.scratch;
   for (int j = 0; j < s.plan.pending; ++j) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
-    ring_key(args.shape, args.rings, task.row->row, task.key_head, r).values.prefetch();
-  }
-  for (int j = 0; j < s.plan.pending; ++j) {
-    const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingKey key = ring_key(args.shape, args.rings, task.row->row, task.key_head, r);
     s.keys[j] = key.as_float(s.key_rows.data() + static_cast<std::size_t>(j) * kKeyDim);
     s.key_scales[j] = *key.scale;
@@ -81,13 +77,6 @@ void prepare_value_head(const StepTask& task, int value_head) {
     const int r = args.geometry.ring_row(s.plan.checkpoint + j);
     const RingCorrection record =
         ring_correction(args.shape, args.rings, task.row->row, value_head, r);
-    if (args.shape.gate == GateKind::kda) StoredValues{record.decay, DType::f32, 0}.prefetch();
-    record.values.prefetch();
-  }
-  for (int j = 0; j < s.plan.pending; ++j) {
-    const int r = args.geometry.ring_row(s.plan.checkpoint + j);
-    const RingCorrection record =
-        ring_correction(args.shape, args.rings, task.row->row, value_head, r);
     s.decays[j] = record.decay;
     s.corrections[j] =
         record.as_float(s.correction_rows.data() + static_cast<std::size_t>(j) * kValueDim);
@@ -120,7 +109,8 @@ void evaluate(const StepTask& task, const SpanAction& action, int value_head, in
   const StepArgs& args = *task.args;
   StepScratch& s = *task.scratch;
   if (stripe != nullptr) {
-    multiply(stripe, s.vectors.data() + 2 * action.first, 2 * action.count, s.products.data());
+    multiply(stripe, s.vectors.data() + 2 * action.first, 2 * action.count, s.products.data(),
+             s.ahead);
   }
   const bool round = task.kind != StepKind::packed && args.rings.correction_type == DType::bf16;
   const int oldest = s.plan.pending + action.first - action.history;
@@ -224,6 +214,32 @@ Cursor cursor_of(const StepTask& task) {
   return {task.args->cursors.committed[at], task.args->cursors.checkpoint[at]};
 }
 
+// Lists what a value head of `task` is going to read: with its first head also the ring's keys.
+void list_head(const StepTask& task, int value_head, FetchAhead& ahead) {
+  const StepArgs& args = *task.args;
+  const Cursor cursor = cursor_of(task);
+  ahead.clear();
+  const bool records = task.kind != StepKind::packed;
+  for (Depth p = cursor.checkpoint; records && p < cursor.committed; p += 1) {
+    const int r = args.geometry.ring_row(p);
+    if (value_head == task.first_value_head) {
+      const RingKey key = ring_key(args.shape, args.rings, task.row->row, task.key_head, r);
+      ahead.add(key.values.begin(), key.values.bytes());
+    }
+    const RingCorrection record =
+        ring_correction(args.shape, args.rings, task.row->row, value_head, r);
+    ahead.add(record.values.begin(), record.values.bytes());
+    if (args.shape.gate == GateKind::kda) ahead.add(record.decay, kKeyDim * sizeof(float));
+  }
+  const Depth depth = records ? cursor.checkpoint : cursor.committed;
+  if (depth.tokens == 0) return;
+  const std::size_t size = size_of(args.states.type);
+  const auto at = static_cast<std::size_t>(args.cursors.base[task.row->row.value].value) *
+                      args.states.slot_stride +
+                  value_head * kHeadElements;
+  ahead.add(static_cast<const std::byte*>(args.states.data) + at * size, kHeadElements * size);
+}
+
 void step_value_heads(const StepTask& task) {
   StepScratch& s = *task.scratch;
   SpanWalk walk(*task.row, cursor_of(task), task.args->geometry, task.kind);
@@ -232,11 +248,24 @@ void step_value_heads(const StepTask& task) {
     for (int head = task.first_value_head; head < task.first_value_head + task.value_heads;
          ++head) {
       prepare_value_head(task, head);
+      if (head + 1 < task.first_value_head + task.value_heads)
+        list_head(task, head + 1, s.ahead);
+      else if (task.next != nullptr)
+        list_head(*task.next, task.next->first_value_head, s.ahead);
+      else
+        s.ahead.clear();
       if (task.args->states.type == DType::bf16)
         work_span<bf16>(task, head);
       else
         work_span<float>(task, head);
       append_corrections(task, head);
+    }
+    if (!task.owns_keys) continue;
+    for (int i = s.plan.keep_from; i < s.plan.tokens; ++i) {
+      const int j = s.plan.pending + i;
+      const int r = task.args->geometry.ring_row(s.plan.checkpoint + j);
+      ring_key(task.args->shape, task.args->rings, task.row->row, task.key_head, r)
+          .write(s.keys[j], s.key_scales[j]);
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/aligned_buffer.h"
+#include "ops/cpu/fetch_ahead.h"
 #include "ops/cpu/span_plan.h"
 #include "ops/cpu/state_layout.h"
 
@@ -15,6 +16,7 @@ struct StepScratch {
   using Buffer = AlignedBuffer<T>;
 
   SpanPlan plan;
+  FetchAhead ahead;  // what the next value head will read
 
   // Of the key head. Pointers lead into the ring, the inputs or `key_rows`.
   std::array<const float*, kSpanRecords> keys{};  // [record] raw key, [K]
@@ -37,7 +39,7 @@ struct StepScratch {
   Buffer<float> vector_rows{2 * static_cast<std::size_t>(kSpanTokens) * kKeyDim};
   Buffer<float> fold_keys{static_cast<std::size_t>(kSpanRecords) * kKeyDim};  // decayed keys
   Buffer<float> fold_decays{(2 * static_cast<std::size_t>(kSpanTokens) + 4) * kKeyDim};
-  Buffer<float> running{kKeyDim};                            // a product of decays
+  Buffer<float> running{kKeyDim};                                             // a product of decays
   Buffer<float> decay_rows{static_cast<std::size_t>(kSpanTokens) * kKeyDim};  // the tokens' own
 
   // Of the stripe at hand.
