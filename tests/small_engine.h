@@ -20,6 +20,10 @@ inline std::filesystem::path small_checkpoint(const char* name = "ratio1_float32
   return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data/model" / name;
 }
 
+// A model with one gate for each head and one with a gate for each key channel.
+inline constexpr const char* kModelKinds[] = {"ratio1_float32_flat_tied",
+                                              "kda_hybrid_bfloat16_tied"};
+
 // Deterministic, float32, poisoned pools, one thread; change what the test is about.
 inline EngineOptions small_options() {
   EngineOptions options;

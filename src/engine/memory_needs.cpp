@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "model/attention.h"
-#include "model/matmul.h"
-#include "model/onednn_product.h"
-#include "model/workspace.h"
+#include "model/decoder.h"
 
 namespace replayssm {
 namespace {
@@ -35,8 +32,17 @@ Elements attention(const ModelConfig& c) {
   return {hidden * (query_rows + 2 * keys + queries), std::int64_t{2} * c.attention.head_dim};
 }
 
+// Projections q, k, v and out, two gates through a rank of a head's width, beta.
+Elements kda(const ModelConfig& c) {
+  const std::int64_t hidden = c.hidden_size;
+  const std::int64_t width = std::int64_t{c.linear.value_heads} * kKeyDim;
+  return {hidden * (4 * width + 2 * kKeyDim + c.linear.value_heads) + 2 * width * kKeyDim,
+          3 * width * kConvWidth + c.linear.value_heads + width + kValueDim};
+}
+
 Elements linear(const ModelConfig& c) {
   const std::int64_t hidden = c.hidden_size;
+  if (c.linear.gate == GateKind::kda) return kda(c);
   const std::int64_t channels = c.linear.channels();
   const std::int64_t values = std::int64_t{c.linear.value_heads} * kValueDim;
   return {hidden * (channels + 2 * values + 2 * c.linear.value_heads),
@@ -93,16 +99,7 @@ std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_hea
 
 std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
                                      int threads, int tokens) {
-  MatmulPolicy policy;
-  policy.deterministic = options.deterministic;
-  policy.activations = options.activations;
-  policy.bf16_instructions = onednn_has_bf16_instructions();
-  const int widest_input =
-      std::max({config.hidden_size, config.intermediate_size, config.linear.value_heads * kValueDim,
-                config.attention.heads * config.attention.head_dim});
-  return Workspace::bytes(config, tokens) +
-         Matmul::scratch_bytes(threads, policy, tokens, widest_input) +
-         Attention::scratch_bytes(threads, config.attention, tokens);
+  return decoder_workspace_bytes(config, options, threads, tokens);
 }
 
 std::int64_t logits_bytes(const ModelConfig& config, int logit_rows) {

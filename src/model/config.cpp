@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/json_file.h"
+#include "model/kimi_config.h"
 #include "model/rope_config.h"
 #include "model/tokenizer_ids.h"
 
@@ -28,16 +29,19 @@ constexpr IntRange kExperts{0, 1 << 20};
 constexpr int kFamilyHeadDim = 256;
 constexpr int kFamilyInterval = 4;
 constexpr int kFamilyPositions = 32768;
+constexpr int kKimiPositions = 1 << 20;
+constexpr double kKimiEps = 1e-5;
 
 constexpr int kNextExperts = 512;
 
-constexpr std::string_view kAcceptedTypes = "qwen3_5, qwen3_5_text or qwen3_next (dense)";
+constexpr std::string_view kAcceptedTypes =
+    "qwen3_5, qwen3_5_text, qwen3_next, kimi_linear or kda_hybrid (dense)";
 
 Status read_model_type(const Fields& root, std::string& type, ModelFamily& family) {
   constexpr std::pair<std::string_view, ModelFamily> kFamilies[] = {
-      {"qwen3_5", ModelFamily::qwen3_5},
-      {"qwen3_5_text", ModelFamily::qwen3_5},
-      {"qwen3_next", ModelFamily::qwen3_next},
+      {"qwen3_5", ModelFamily::qwen3_5},       {"qwen3_5_text", ModelFamily::qwen3_5},
+      {"qwen3_next", ModelFamily::qwen3_next}, {"kimi_linear", ModelFamily::kimi_linear},
+      {"kda_hybrid", ModelFamily::kda_hybrid},
   };
   REPLAYSSM_TRY(root.text("model_type", type, Presence::required));
   for (const auto& [name, named] : kFamilies) {
@@ -185,6 +189,33 @@ Status read_optional_token(const Fields& fields, std::string_view key, int rows,
   return fields.integer(key, {-1, rows - 1}, out);
 }
 
+// Layers, mixers and positions of the Qwen families, and of kda_hybrid.
+Status read_qwen_decoder(const Fields& text, ModelConfig& config) {
+  REPLAYSSM_TRY(read_layers(text, config.layers));
+  REPLAYSSM_TRY(read_attention(text, config.attention));
+  REPLAYSSM_TRY(config.family == ModelFamily::kda_hybrid ? read_kda_heads(text, config.linear)
+                                                         : read_linear(text, config.linear));
+  REPLAYSSM_TRY(text.number("rms_norm_eps", {0, 1, true}, config.rms_norm_eps));
+  config.max_positions = kFamilyPositions;
+  REPLAYSSM_TRY(text.integer("max_position_embeddings", kPositions, config.max_positions));
+  auto rope = read_rope(text, config.attention.head_dim, config.max_positions);
+  if (!rope) return rope.error();
+  config.rope = *rope;
+  return {};
+}
+
+Status read_kimi_decoder(const Fields& text, ModelConfig& config) {
+  int layers = 0;
+  REPLAYSSM_TRY(text.integer("num_hidden_layers", kLayers, layers, Presence::required));
+  REPLAYSSM_TRY(read_kimi_layers(text, layers, config.layers));
+  REPLAYSSM_TRY(read_kda_heads(text, config.linear));
+  config.zero_centred_norms = false;
+  config.rms_norm_eps = kKimiEps;
+  REPLAYSSM_TRY(text.number("rms_norm_eps", {0, 1, true}, config.rms_norm_eps));
+  config.max_positions = kKimiPositions;
+  return text.integer("model_max_length", kPositions, config.max_positions);
+}
+
 // Everything that config.json itself says.
 Status read_config_json(const Fields& root, ModelConfig& config) {
   REPLAYSSM_TRY(read_model_type(root, config.model_type, config.family));
@@ -212,22 +243,15 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
   REPLAYSSM_TRY(
       text.integer("intermediate_size", kWidth, config.intermediate_size, Presence::required));
   REPLAYSSM_TRY(text.integer("vocab_size", kVocabulary, config.vocab_rows, Presence::required));
-  REPLAYSSM_TRY(read_layers(text, config.layers));
+  REPLAYSSM_TRY(config.family == ModelFamily::kimi_linear ? read_kimi_decoder(text, config)
+                                                          : read_qwen_decoder(text, config));
   if (config.family == ModelFamily::qwen3_next) {
     REPLAYSSM_TRY(refuse_layers_with_experts(text, config.layer_count()));
-  } else {
+  } else if (config.family != ModelFamily::kimi_linear) {
     for (const Fields* level : {&root, static_cast<const Fields*>(&text)}) {
       REPLAYSSM_TRY(refuse_experts(*level));
     }
   }
-  REPLAYSSM_TRY(read_attention(text, config.attention));
-  REPLAYSSM_TRY(read_linear(text, config.linear));
-  REPLAYSSM_TRY(text.number("rms_norm_eps", {0, 1, true}, config.rms_norm_eps));
-  config.max_positions = kFamilyPositions;
-  REPLAYSSM_TRY(text.integer("max_position_embeddings", kPositions, config.max_positions));
-  auto rope = read_rope(text, config.attention.head_dim, config.max_positions);
-  if (!rope) return rope.error();
-  config.rope = *rope;
   REPLAYSSM_TRY(read_type(text, "mamba_ssm_dtype", {DType::f32, DType::bf16}, "float32 or bfloat16",
                           config.state_type));
 

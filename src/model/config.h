@@ -16,16 +16,21 @@
 
 namespace replayssm {
 
-// The mixer of a layer: gated delta rule, or gated full attention.
+// The mixer of a layer: linear attention (a delta rule with gates), or full attention.
 enum class LayerKind { linear, attention };
 
 // What a model_type stands for: how its tensors are named, ordered and normalised.
 enum class ModelFamily {
   qwen3_5,     // qwen3_5, qwen3_5_text: gated delta rule, a matrix for each projection
   qwen3_next,  // the same with projections fused by key head
+  // Kimi Delta Attention, norms that are not zero-centred.
+  kimi_linear,
+  // qwen3_5_text with the linear layers of kimi_linear. This project's own, for its tests: the
+  // smallest model with both a gate for each channel and attention that is built.
+  kda_hybrid,
 };
 
-// Full-attention layers. Query head n uses kv head n / group().
+// Full-attention layers. Query head n uses kv head n / group(). All 0 in a model without any.
 struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  // divides heads
@@ -33,7 +38,7 @@ struct AttentionShape {
   // The rows of q_proj are, for each head, head_dim queries and then head_dim gates.
   bool output_gate = true;
 
-  int group() const { return heads / kv_heads; }
+  int group() const { return kv_heads == 0 ? 0 : heads / kv_heads; }
 };
 
 enum class RopeKind { standard, yarn };
@@ -71,6 +76,8 @@ struct ModelConfig {
   AttentionShape attention;
   RopeConfig rope;
   HeadShape linear;  // value and key dimension are kValueDim and kKeyDim
+  // Norms store w and scale by 1 + w; not those at the end of a linear layer.
+  bool zero_centred_norms = true;
   double rms_norm_eps = 1e-6;
   bool tied_head = false;  // the head is the embedding
   int max_positions = 0;
@@ -91,9 +98,10 @@ struct ModelConfig {
 };
 
 // Reads config.json (required) and, where they exist, generation_config.json, tokenizer.json and
-// tokenizer_config.json of a Hugging Face directory. Accepts qwen3_5, qwen3_5_text and
-// qwen3_next, without experts. Errors name file, field, value and what is accepted; a file's
-// content never causes an exception.
+// tokenizer_config.json of a Hugging Face directory. Accepts qwen3_5, qwen3_5_text,
+// qwen3_next and kda_hybrid, without experts, and kimi_linear where every layer is linear and
+// dense. Errors name file, field, value and what is accepted; a file's content never causes an
+// exception.
 Result<ModelConfig> load_config(const std::filesystem::path& directory);
 
 }  // namespace replayssm

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/qwen3_5.h"
+#include "model/decoder.h"
 #include "model/weights.h"
 
 namespace replayssm {
@@ -14,7 +14,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& director
   if (!config) return config.error();
   Result<Weights> weights = load_weights(directory, *config);
   if (!weights) return weights.error();
-  return make_qwen3_5(*config, std::move(*weights), options, pool, ops);
+  return make_decoder(*config, std::move(*weights), options, pool, ops);
 }
 
 }  // namespace replayssm

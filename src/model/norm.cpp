@@ -60,6 +60,24 @@ void gated_rms_norm_as(ConstRows x, ConstRows gate, int rows, int width, const f
 }
 
 template <bool kBf16>
+void sigmoid_gated_rms_norm_as(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
+                               double eps, Rows out) {
+  const MathTag d;
+  const auto n = static_cast<std::size_t>(width);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+    const float* in = x.data + r * x.stride;
+    const float* z = gate.data + r * gate.stride;
+    float* to = out.data + r * out.stride;
+    const MathVec inverse = hn::Set(d, inverse_rms<kBf16>(in, n, eps));
+    for_each_vector(n, [&](auto load, auto store) {
+      const MathVec normed = hn::Mul(stored<kBf16>(d, load(in)), inverse);
+      const MathVec scaled = hn::Mul(load(scale), normed);
+      store(stored<kBf16>(d, hn::Mul(scaled, sigmoid(d, load(z)))), to);
+    });
+  }
+}
+
+template <bool kBf16>
 void silu_product_as(const float* gate, const float* up, std::size_t count, float* out) {
   const MathTag d;
   for_each_vector(count, [&](auto load, auto store) {
@@ -104,6 +122,11 @@ void gated_rms_norm_any(ConstRows x, ConstRows gate, int rows, int width, const 
   bf16 ? gated_rms_norm_as<true>(x, gate, rows, width, scale, eps, out)
        : gated_rms_norm_as<false>(x, gate, rows, width, scale, eps, out);
 }
+void sigmoid_gated_rms_norm_any(ConstRows x, ConstRows gate, int rows, int width,
+                                const float* scale, double eps, bool bf16, Rows out) {
+  bf16 ? sigmoid_gated_rms_norm_as<true>(x, gate, rows, width, scale, eps, out)
+       : sigmoid_gated_rms_norm_as<false>(x, gate, rows, width, scale, eps, out);
+}
 void silu_product_any(const float* gate, const float* up, std::size_t count, bool bf16,
                       float* out) {
   bf16 ? silu_product_as<true>(gate, up, count, out) : silu_product_as<false>(gate, up, count, out);
@@ -126,6 +149,7 @@ namespace replayssm {
 
 HWY_EXPORT(rms_norm_any);
 HWY_EXPORT(gated_rms_norm_any);
+HWY_EXPORT(sigmoid_gated_rms_norm_any);
 HWY_EXPORT(silu_product_any);
 HWY_EXPORT(sigmoid_product_any);
 HWY_EXPORT(add_rows_any);
@@ -138,6 +162,11 @@ void rms_norm(ConstRows x, int rows, int width, const float* scale, double eps, 
 void gated_rms_norm(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
                     double eps, DType type, Rows out) {
   HWY_DYNAMIC_DISPATCH(gated_rms_norm_any)
+  (x, gate, rows, width, scale, eps, type == DType::bf16, out);
+}
+void sigmoid_gated_rms_norm(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
+                            double eps, DType type, Rows out) {
+  HWY_DYNAMIC_DISPATCH(sigmoid_gated_rms_norm_any)
   (x, gate, rows, width, scale, eps, type == DType::bf16, out);
 }
 void silu_product(const float* gate, const float* up, std::size_t count, DType type, float* out) {

@@ -30,6 +30,11 @@ void rms_norm(ConstRows x, int rows, int width, const float* scale, double eps, 
 void gated_rms_norm(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
                     double eps, DType type, Rows out);
 
+// out = scale * (x * rsqrt(mean(x^2) + eps)) * sigmoid(gate); bf16 rounds x and the result. May be
+// in place.
+void sigmoid_gated_rms_norm(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
+                            double eps, DType type, Rows out);
+
 // out = silu(gate) * up; bf16 rounds silu(gate) and the product. out may equal gate or up.
 void silu_product(const float* gate, const float* up, std::size_t count, DType type, float* out);
 

@@ -1,24 +1,22 @@
-// The dense models of the Qwen3.5 family (model types qwen3_5 and qwen3_5_text): gated delta rule
-// and gated attention layers, each followed by a SwiGLU MLP, on the CPU.
+// The mixers of the Qwen3-Next and Qwen3.5 families: gated delta rule and gated full attention.
+// Source: Yang et al., Gated Delta Networks (arXiv 2412.06464); Hugging Face transformers,
+// modeling_qwen3_5.
 #pragma once
 
-#include <cstdint>
-#include <memory>
+#include <cstddef>
 
-#include "model/model.h"
-#include "model/weights.h"
+#include "core/result.h"
+#include "model/decoder_step.h"
 
 namespace replayssm {
 
-// `weights` are those of `config` (load_weights, or a test's own). `pool` and `ops` outlive the
-// model. Allocates the workspace for options.max_step_tokens. Refuses, by name, options that the
-// family or the CPU does not have.
-Result<std::unique_ptr<Model>> make_qwen3_5(const ModelConfig& config, Weights weights,
-                                            const ModelOptions& options, ThreadPool& pool,
-                                            LinearOps& ops);
+// activations().update from activations().normed. `layer` is the ordinal among the linear layers.
+// out = W_out (norm(o) * silu(z)), with o the recurrence's output.
+Status mix_gdn(DecoderStep& step, const GdnWeights& w, const SequenceViews& memory,
+               std::size_t layer);
 
-// Scratch of a step of so many tokens on so many threads: Model::workspace_bytes without a model.
-std::int64_t qwen3_5_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
-                                     int threads, int tokens);
+// activations().update from activations().normed; appends to the pages of `kv`.
+// out = W_out (attention * sigmoid(gate)), with norms and RoPE on q and k.
+void mix_attention(DecoderStep& step, const AttentionWeights& w, const KvView& kv);
 
 }  // namespace replayssm

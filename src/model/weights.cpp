@@ -6,6 +6,7 @@
 
 #include "core/aligned_buffer.h"
 #include "model/checkpoint_files.h"
+#include "model/kimi_weights.h"
 #include "model/qwen3_next_weights.h"
 #include "model/tensor_reader.h"
 
@@ -28,8 +29,10 @@ namespace {
 constexpr std::string_view kNestedPrefix = "model.language_model.";
 constexpr std::string_view kFlatPrefix = "model.";
 
-constexpr float kZeroCentred = 1.0f;
 constexpr float kPlain = 0.0f;
+
+// What turns a stored norm weight into a scale.
+float norm_offset(const ModelConfig& config) { return config.zero_centred_norms ? 1.0f : kPlain; }
 
 Status read_gdn(TensorReader& reader, const std::string& prefix, const ModelConfig& config,
                 GdnWeights& out) {
@@ -64,25 +67,29 @@ Status read_attention(TensorReader& reader, const std::string& prefix, const Mod
   REPLAYSSM_TRY(reader.matrix(prefix + "k_proj.weight", keys, hidden, out.k));
   REPLAYSSM_TRY(reader.matrix(prefix + "v_proj.weight", keys, hidden, out.v));
   REPLAYSSM_TRY(reader.matrix(prefix + "o_proj.weight", hidden, queries, out.out));
-  REPLAYSSM_TRY(reader.vector(prefix + "q_norm.weight", {dim}, kZeroCentred, out.q_norm_scale));
-  return reader.vector(prefix + "k_norm.weight", {dim}, kZeroCentred, out.k_norm_scale);
+  REPLAYSSM_TRY(
+      reader.vector(prefix + "q_norm.weight", {dim}, norm_offset(config), out.q_norm_scale));
+  return reader.vector(prefix + "k_norm.weight", {dim}, norm_offset(config), out.k_norm_scale);
 }
 
 Status read_layer(TensorReader& reader, const std::string& prefix, LayerKind kind,
                   const ModelConfig& config, LayerWeights& out) {
   const std::int64_t hidden = config.hidden_size;
   const std::int64_t width = config.intermediate_size;
-  REPLAYSSM_TRY(reader.vector(prefix + "input_layernorm.weight", {hidden}, kZeroCentred,
+  REPLAYSSM_TRY(reader.vector(prefix + "input_layernorm.weight", {hidden}, norm_offset(config),
                               out.mixer_norm_scale));
-  if (kind == LayerKind::linear) {
+  if (kind == LayerKind::linear && config.linear.gate == GateKind::kda) {
+    const char* mixer = config.family == ModelFamily::kimi_linear ? "self_attn." : "linear_attn.";
+    REPLAYSSM_TRY(read_kda(reader, prefix + mixer, config, out.mixer.emplace<KdaWeights>()));
+  } else if (kind == LayerKind::linear) {
     REPLAYSSM_TRY(
         read_gdn(reader, prefix + "linear_attn.", config, out.mixer.emplace<GdnWeights>()));
   } else {
     REPLAYSSM_TRY(read_attention(reader, prefix + "self_attn.", config,
                                  out.mixer.emplace<AttentionWeights>()));
   }
-  REPLAYSSM_TRY(reader.vector(prefix + "post_attention_layernorm.weight", {hidden}, kZeroCentred,
-                              out.mlp_norm_scale));
+  REPLAYSSM_TRY(reader.vector(prefix + "post_attention_layernorm.weight", {hidden},
+                              norm_offset(config), out.mlp_norm_scale));
   REPLAYSSM_TRY(reader.matrix(prefix + "mlp.gate_proj.weight", width, hidden, out.mlp.gate));
   REPLAYSSM_TRY(reader.matrix(prefix + "mlp.up_proj.weight", width, hidden, out.mlp.up));
   return reader.matrix(prefix + "mlp.down_proj.weight", hidden, width, out.mlp.down);
@@ -123,8 +130,8 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
     REPLAYSSM_TRY(read_layer(reader, fmt::format("{}layers.{}.", prefix, i), config.layers[i],
                              config, weights.layers.emplace_back()));
   }
-  REPLAYSSM_TRY(
-      reader.vector(prefix + "norm.weight", {hidden}, kZeroCentred, weights.final_norm_scale));
+  REPLAYSSM_TRY(reader.vector(prefix + "norm.weight", {hidden}, norm_offset(config),
+                              weights.final_norm_scale));
   weights.bytes = reader.bytes();
 
   // A missing head is a tied one, whatever the configuration says. One that is there although the

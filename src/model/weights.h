@@ -30,7 +30,7 @@ struct WeightMatrix {
 
 // h = hidden_size, H and HV = key and value heads, C = HeadShape::channels(), E = HV * V.
 // Norm vectors named *_scale are what the normalised vector is multiplied by. The zero-centred
-// norms of this family store w and scale by 1 + w; the addition has been done, in fp32.
+// norms of some families store w and scale by 1 + w; the addition has been done, in fp32.
 struct GdnWeights {
   WeightMatrix qkv;               // [C, h], rows: all q heads, all k heads, all v heads
   WeightMatrix z;                 // [E, h], output gate
@@ -41,6 +41,23 @@ struct GdnWeights {
   std::vector<float> a_log;       // [HV]
   std::vector<float> dt_bias;     // [HV]
   std::vector<float> norm_scale;  // [V], stored w itself: this norm is not zero-centred
+};
+
+// Kimi Delta Attention: D = HV * K, with as many key heads as value heads.
+struct KdaWeights {
+  WeightMatrix q;                 // [D, h]
+  WeightMatrix k;                 // [D, h]
+  WeightMatrix v;                 // [D, h]
+  WeightMatrix forget_down;       // [K, h]; the log gate's input is forget_up forget_down u
+  WeightMatrix forget_up;         // [D, K]
+  WeightMatrix b;                 // [HV, h], beta before its sigmoid
+  WeightMatrix gate_down;         // [V, h]; the output gate is gate_up gate_down u
+  WeightMatrix gate_up;           // [D, V]
+  WeightMatrix out;               // [h, D]
+  std::vector<float> conv;        // [3 D, 4], those of q, k and v; tap 3 meets the current token
+  std::vector<float> a_log;       // [HV]
+  std::vector<float> dt_bias;     // [HV, K]
+  std::vector<float> norm_scale;  // [V]
 };
 
 // n and kv = query and kv heads, d = head_dim.
@@ -62,7 +79,7 @@ struct MlpWeights {
 
 struct LayerWeights {
   std::vector<float> mixer_norm_scale;  // [h], input_layernorm
-  std::variant<GdnWeights, AttentionWeights> mixer;
+  std::variant<GdnWeights, KdaWeights, AttentionWeights> mixer;
   std::vector<float> mlp_norm_scale;  // [h], post_attention_layernorm
   MlpWeights mlp;
 };

@@ -43,10 +43,14 @@ StepActivations carve(const ModelConfig& config, int tokens, Carver& carver) {
     a.qkv = carver.take(tokens, shape.channels());
     a.z = carver.take(tokens, values);
     a.b = carver.take(tokens, shape.value_heads);
-    a.a = carver.take(tokens, shape.value_heads);
+    a.a = carver.take(tokens, shape.value_heads * shape.gate_width());
     a.gate = carver.take(tokens, shape.value_heads * shape.gate_width());
     a.beta = carver.take(tokens, shape.value_heads);
     a.core = carver.take(tokens, values);
+    if (shape.gate == GateKind::kda) {
+      a.forget_rank = carver.take(tokens, kKeyDim);
+      a.gate_rank = carver.take(tokens, kValueDim);
+    }
     carver.return_to(shared);
   }
   if (config.count(LayerKind::attention) > 0) {

@@ -18,14 +18,17 @@ struct StepActivations {
   float* cosine = nullptr;  // [tokens, rotary_dim / 2]
   float* sine = nullptr;    // [tokens, rotary_dim / 2]
 
-  // Gated delta rule.
+  // Linear attention.
   float* qkv = nullptr;   // [tokens, channels]
   float* z = nullptr;     // [tokens, HV * V]
   float* b = nullptr;     // [tokens, HV]
-  float* a = nullptr;     // [tokens, HV]
-  float* gate = nullptr;  // [tokens, HV]
+  float* a = nullptr;     // [tokens, HV, gate_width]
+  float* gate = nullptr;  // [tokens, HV, gate_width]
   float* beta = nullptr;  // [tokens, HV]
   float* core = nullptr;  // [tokens, HV * V]
+  // Between the two projections of KDA's gates.
+  float* forget_rank = nullptr;  // [tokens, K]
+  float* gate_rank = nullptr;    // [tokens, V]
 
   // Attention.
   float* q_and_gate = nullptr;  // [tokens, heads, 2 * head_dim], as projected

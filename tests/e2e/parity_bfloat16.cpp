@@ -131,7 +131,11 @@ INSTANTIATE_TEST_SUITE_P(Parity, BFloat16Parity,
                                          ParityCase{"next_ratio2_bfloat16_untied", false},
                                          ParityCase{"next_ratio2_bfloat16_untied", true},
                                          ParityCase{"float8_ratio2_bfloat16_untied", false},
-                                         ParityCase{"float8_ratio2_bfloat16_untied", true}),
+                                         ParityCase{"float8_ratio2_bfloat16_untied", true},
+                                         ParityCase{"kimi_bfloat16_untied", false},
+                                         ParityCase{"kimi_bfloat16_untied", true},
+                                         ParityCase{"kda_hybrid_bfloat16_tied", false},
+                                         ParityCase{"kda_hybrid_bfloat16_tied", true}),
                          name_of_case);
 
 }  // namespace

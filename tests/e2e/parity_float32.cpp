@@ -118,7 +118,8 @@ std::vector<ParityCase> cases() {
   for (const char* checkpoint :
        {"ratio1_float32_flat_tied", "ratio2_float16_nested_untied", "ratio3_bfloat16_flat_untied",
         "ratio1_bfloat16_yarn_nested_tied", "next_ratio2_bfloat16_untied",
-        "next_ratio3_float32_tied", "float8_ratio2_bfloat16_untied"}) {
+        "next_ratio3_float32_tied", "float8_ratio2_bfloat16_untied", "kimi_bfloat16_untied",
+        "kda_hybrid_bfloat16_tied"}) {
     all.push_back({checkpoint, Recurrence::replay, 128});
     all.push_back({checkpoint, Recurrence::replay, 23, 8});
     all.push_back({checkpoint, Recurrence::replay, 32, 32, true});

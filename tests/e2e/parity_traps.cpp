@@ -16,6 +16,8 @@ namespace {
 
 constexpr const char* kRatio3 = "ratio3_bfloat16_flat_untied";
 constexpr const char* kYarn = "ratio1_bfloat16_yarn_nested_tied";
+constexpr const char* kKimi = "kimi_bfloat16_untied";
+constexpr const char* kKda = "kda_hybrid_bfloat16_tied";
 
 // A thousand times what parity allows.
 constexpr double kFar = 1e-2;
@@ -56,6 +58,8 @@ std::function<void(EditableTensors&)> adding(const std::string& ending, float am
 TEST(ParityTraps, an_unchanged_copy_is_close) {
   EXPECT_LT(distance_after_tensors(kRatio3, [](EditableTensors&) {}), 1e-5);
   EXPECT_LT(distance_after_tensors(kYarn, [](EditableTensors&) {}), 1e-5);
+  EXPECT_LT(distance_after_tensors(kKimi, [](EditableTensors&) {}), 1e-5);
+  EXPECT_LT(distance_after_tensors(kKda, [](EditableTensors&) {}), 1e-5);
 }
 
 TEST(ParityTraps, zero_centred_norms_scale_by_one_plus_their_weight) {
@@ -67,6 +71,43 @@ TEST(ParityTraps, zero_centred_norms_scale_by_one_plus_their_weight) {
 
 TEST(ParityTraps, the_norm_of_linear_layers_scales_by_its_weight_alone) {
   EXPECT_GT(distance_after_tensors(kRatio3, adding("linear_attn.norm.weight", 1)), kFar);
+}
+
+TEST(ParityTraps, the_norms_of_kimi_linear_scale_by_their_weight_alone) {
+  for (const char* norm : {"input_layernorm.weight", "post_attention_layernorm.weight",
+                           "o_norm.weight", "model.norm.weight"}) {
+    EXPECT_GT(distance_after_tensors(kKimi, adding(norm, 1)), kFar) << norm;
+  }
+  EXPECT_GT(distance_after_tensors(kKda, adding("o_norm.weight", 1)), kFar);
+}
+
+TEST(ParityTraps, every_tensor_of_a_kda_layer_has_its_own_place) {
+  const std::string layer = "model.layers.1.self_attn.";
+  for (const auto& [one, other] : {std::pair{"q_conv1d", "k_conv1d"},
+                                   {"k_conv1d", "v_conv1d"},
+                                   {"q_proj", "k_proj"},
+                                   {"k_proj", "v_proj"},
+                                   {"f_a_proj", "g_a_proj"},
+                                   {"f_b_proj", "g_b_proj"}}) {
+    const auto exchange = [&](EditableTensors& tensors) {
+      std::swap(tensors.at(layer + one + ".weight"), tensors.at(layer + other + ".weight"));
+    };
+    EXPECT_GT(distance_after_tensors(kKimi, exchange), kFar) << one << ' ' << other;
+  }
+}
+
+TEST(ParityTraps, a_kda_gate_belongs_to_its_head_and_channel) {
+  const auto rotated = [](const std::string& ending, std::size_t by) {
+    return [=](EditableTensors& tensors) {
+      auto& tensor = tensors.at("model.layers.0.self_attn." + ending);
+      auto values = values_of(tensor);
+      std::rotate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(by), values.end());
+      set_values(tensor, values);
+    };
+  };
+  EXPECT_GT(distance_after_tensors(kKimi, rotated("A_log", 1)), kFar);
+  EXPECT_GT(distance_after_tensors(kKimi, rotated("dt_bias", 1)), kFar);
+  EXPECT_GT(distance_after_tensors(kKimi, rotated("dt_bias", 128)), kFar);
 }
 
 TEST(ParityTraps, queries_and_gates_alternate_by_head) {

@@ -104,14 +104,20 @@ class OneTokenShadow final : public LinearOps {
   std::map<std::pair<void*, RowIndex>, std::vector<float>> states_;
 };
 
-TEST(ReplayOff, IsThePackedStepTokenByTokenByteForByteAndHasNoRing) {
+class ReplayOff : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, ReplayOff,
+                         testing::Values("ratio3_bfloat16_flat_untied", "kda_hybrid_bfloat16_tied"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(ReplayOff, IsThePackedStepTokenByTokenByteForByteAndHasNoRing) {
   ThreadPool pool(2);
   const auto cpu = make_cpu_ops(pool);
   OneTokenShadow ops(*cpu);
   ModelOptions options;
   options.recurrence = Recurrence::packed;
   options.max_step_tokens = 64;
-  const auto directory = small_checkpoint("ratio3_bfloat16_flat_untied");
+  const auto directory = small_checkpoint(GetParam());
   auto model = Model::load(directory, options, pool, ops);
   ASSERT_TRUE(model.ok()) << model.error().message;
   const SequenceLayout layout = sequence_layout((*model)->config(), options, DType::f32, 16);

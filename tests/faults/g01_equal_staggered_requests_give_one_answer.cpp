@@ -9,13 +9,16 @@ namespace replayssm {
 namespace {
 
 TEST(G01, EightEqualRequestsStaggeredByAStepGiveOneAnswer) {
-  EngineOptions options = small_options();
-  options.max_running_requests = 8;
-  EXPECT_EQ(answers(options, 8, 1).size(), 1u);
-  options.activations = DType::bf16;
-  EXPECT_EQ(answers(options, 8, 1).size(), 1u);
-  options.threads = 2;
-  EXPECT_EQ(answers(options, 8, 1).size(), 1u);
+  for (const char* model : kModelKinds) {
+    EngineOptions options = small_options();
+    options.model_path = small_checkpoint(model);
+    options.max_running_requests = 8;
+    EXPECT_EQ(answers(options, 8, 1).size(), 1u) << model;
+    options.activations = DType::bf16;
+    EXPECT_EQ(answers(options, 8, 1).size(), 1u) << model;
+    options.threads = 2;
+    EXPECT_EQ(answers(options, 8, 1).size(), 1u) << model;
+  }
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ TEST(EngineMemory, PoolsHaveExactlyThePlannedBytes) {
 }
 
 TEST(EngineMemory, WeightsAndWorkspaceArePlannedFromTheConfigurationAlone) {
-  for (const char* name : {"ratio1_float32_flat_tied", "ratio2_float16_nested_untied"}) {
+  for (const char* name :
+       {"ratio1_float32_flat_tied", "ratio2_float16_nested_untied", "next_ratio3_float32_tied",
+        "float8_ratio2_bfloat16_untied", "kimi_bfloat16_untied", "kda_hybrid_bfloat16_tied"}) {
     EngineOptions options = small_options();
     options.model_path = small_checkpoint(name);
     const auto engine = make_engine(options);

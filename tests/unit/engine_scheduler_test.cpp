@@ -6,20 +6,23 @@ namespace replayssm {
 namespace {
 
 TEST(Scheduler, ABatchGivesEveryRequestWhatItGetsAlone) {
-  const EngineOptions options = small_options();
-  const auto engine = make_engine(options);
-  Scheduler scheduler(*engine);
-  std::vector<std::vector<TokenId>> prompts;
-  for (const int tokens : {1, 5, 16, 17, 40, 64, 65, 100, 3, 33}) {
-    prompts.push_back(random_prompt(*engine, tokens, static_cast<unsigned>(tokens)));
-    ASSERT_TRUE(scheduler.submit({prompts.back(), greedy(), 20, true}).ok());
-  }
-  const auto finished = run_all(scheduler);
-  ASSERT_EQ(finished.size(), prompts.size());
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(finished[i].output, solo(options, prompts[i], 20)) << prompts[i].size();
-    EXPECT_EQ(finished[i].reason, FinishReason::length);
-    EXPECT_EQ(finished[i].prompt_tokens, static_cast<int>(prompts[i].size()));
+  for (const char* model : kModelKinds) {
+    EngineOptions options = small_options();
+    options.model_path = small_checkpoint(model);
+    const auto engine = make_engine(options);
+    Scheduler scheduler(*engine);
+    std::vector<std::vector<TokenId>> prompts;
+    for (const int tokens : {1, 5, 16, 17, 40, 64, 65, 100, 3, 33}) {
+      prompts.push_back(random_prompt(*engine, tokens, static_cast<unsigned>(tokens)));
+      ASSERT_TRUE(scheduler.submit({prompts.back(), greedy(), 20, true}).ok());
+    }
+    const auto finished = run_all(scheduler);
+    ASSERT_EQ(finished.size(), prompts.size());
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(finished[i].output, solo(options, prompts[i], 20)) << prompts[i].size();
+      EXPECT_EQ(finished[i].reason, FinishReason::length);
+      EXPECT_EQ(finished[i].prompt_tokens, static_cast<int>(prompts[i].size()));
+    }
   }
 }
 

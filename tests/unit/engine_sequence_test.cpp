@@ -53,10 +53,12 @@ Outcome straight(Engine& engine, const std::vector<TokenId>& tokens) {
   return outcome;
 }
 
-class EngineSequence : public testing::TestWithParam<std::tuple<int, Recurrence, DType>> {
+class EngineSequence
+    : public testing::TestWithParam<std::tuple<int, Recurrence, DType, const char*>> {
  protected:
   EngineOptions options(int window_max = 1) const {
     EngineOptions options = small_options();
+    options.model_path = small_checkpoint(std::get<3>(GetParam()));
     options.fold_block = std::get<0>(GetParam());
     options.recurrence = std::get<1>(GetParam());
     options.state_type = std::get<2>(GetParam());
@@ -172,20 +174,30 @@ TEST_P(EngineSequence, AResumedSequenceGoesOnAsIfNeverPaused) {
   }
 }
 
-std::string name_of_case(const testing::TestParamInfo<EngineSequence::ParamType>& info) {
-  const auto [block, recurrence, state_type] = info.param;
+using Variant = std::tuple<int, Recurrence, DType, const char*>;
+constexpr const char* kGdn = kModelKinds[0];
+constexpr const char* kKda = kModelKinds[1];
+constexpr const char* kNoAttention = "kimi_bfloat16_untied";
+
+std::string name_of_case(const testing::TestParamInfo<Variant>& info) {
+  const auto& [block, recurrence, state_type, model] = info.param;
   return (recurrence == Recurrence::packed ? std::string("ReplayOff") : fmt::format("L{}", block)) +
-         "_" + std::string(name_of(state_type));
+         "_" + std::string(name_of(state_type)) + "_" + model;
 }
 
 INSTANTIATE_TEST_SUITE_P(Blocks, EngineSequence,
-                         testing::Values(std::tuple{8, Recurrence::replay, DType::f32},
-                                         std::tuple{16, Recurrence::replay, DType::f32},
-                                         std::tuple{32, Recurrence::replay, DType::f32},
-                                         std::tuple{16, Recurrence::packed, DType::f32},
-                                         std::tuple{8, Recurrence::replay, DType::bf16},
-                                         std::tuple{16, Recurrence::replay, DType::bf16},
-                                         std::tuple{16, Recurrence::packed, DType::bf16}),
+                         testing::Values(Variant{8, Recurrence::replay, DType::f32, kGdn},
+                                         Variant{16, Recurrence::replay, DType::f32, kGdn},
+                                         Variant{32, Recurrence::replay, DType::f32, kGdn},
+                                         Variant{16, Recurrence::packed, DType::f32, kGdn},
+                                         Variant{8, Recurrence::replay, DType::bf16, kGdn},
+                                         Variant{16, Recurrence::replay, DType::bf16, kGdn},
+                                         Variant{16, Recurrence::packed, DType::bf16, kGdn},
+                                         Variant{8, Recurrence::replay, DType::f32, kKda},
+                                         Variant{16, Recurrence::replay, DType::f32, kKda},
+                                         Variant{16, Recurrence::replay, DType::bf16, kKda},
+                                         Variant{16, Recurrence::packed, DType::f32, kKda},
+                                         Variant{16, Recurrence::replay, DType::f32, kNoAttention}),
                          name_of_case);
 
 TEST(EngineArchive, KeepsTheSamplingStateAndRefusesDamageAndOtherModels) {

@@ -67,6 +67,27 @@ TEST_P(Pointwise, RmsNormCountsEpsilonOnceWhateverTheWidth) {
   EXPECT_NEAR(out[0], 1e-4 / std::sqrt(1e-8 + 1e-6), 1e-6);
 }
 
+TEST_P(Pointwise, SigmoidGatedRmsNormNormalisesBeforeTheGateAndRoundsOnce) {
+  const std::size_t n = 131;
+  const std::vector<float> x = random_values(2 * n, 3), z = random_values(2 * n, 4, 4.0f);
+  const std::vector<float> scale = random_values(n, 5);
+  std::vector<float> out(2 * n), rounded(2 * n), narrow(x);
+  for (float& v : narrow) v = round_to_bf16(v);
+  sigmoid_gated_rms_norm({x.data(), n}, {z.data(), n}, 2, n, scale.data(), 1e-5, DType::f32,
+                         {out.data(), n});
+  sigmoid_gated_rms_norm({x.data(), n}, {z.data(), n}, 2, n, scale.data(), 1e-5, DType::bf16,
+                         {rounded.data(), n});
+  for (std::size_t r = 0; r < 2; ++r) {
+    const double wide = exact_inverse_rms(x.data() + r * n, n, 1e-5);
+    const double half = exact_inverse_rms(narrow.data() + r * n, n, 1e-5);
+    for (std::size_t i = r * n; i < (r + 1) * n; ++i) {
+      const double factor = scale[i - r * n] / (1.0 + std::exp(-static_cast<double>(z[i])));
+      EXPECT_NEAR(out[i], x[i] * wide * factor, kFloat * std::abs(out[i]) + 1e-12);
+      EXPECT_NEAR(rounded[i], narrow[i] * half * factor, kBf16 * std::abs(rounded[i]) + 1e-12);
+    }
+  }
+}
+
 TEST_P(Pointwise, GatedRmsNormNormalisesBeforeTheGate) {
   const int width = 128;
   const std::vector<float> x = random_values(2 * 128, 3), z = random_values(2 * 128, 4, 4.0f);

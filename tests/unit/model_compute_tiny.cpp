@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "core/bfloat16.h"
-#include "model/qwen3_5.h"
+#include "model/decoder.h"
 
 namespace replayssm {
 namespace {
@@ -100,7 +100,7 @@ ModelConfig tiny_config() {
 TinyModel::TinyModel(const ModelOptions& options, int threads, int sequences, unsigned seed)
     : pool_(threads), ops_(make_cpu_ops(pool_)) {
   const ModelConfig config = tiny_config();
-  model_ = must(make_qwen3_5(config, random_weights(config, seed), options, pool_, *ops_));
+  model_ = must(make_decoder(config, random_weights(config, seed), options, pool_, *ops_));
   SequenceLayout layout;
   layout.linear_layers = config.count(LayerKind::linear);
   layout.attention_layers = config.count(LayerKind::attention);

@@ -9,6 +9,7 @@ namespace replayssm {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -66,6 +67,63 @@ TEST(ModelConfig, qwen3_next_with_a_layer_of_experts_is_refused) {
                   AllOf(HasSubstr("num_experts"), HasSubstr("a dense model"), HasSubstr(c.layer)));
     }
   }
+}
+
+TEST(ModelConfig, kimi_linear_with_linear_and_dense_layers_is_read) {
+  const ModelConfig config = loaded(TestCheckpoint("kimi_bfloat16_untied"));
+  EXPECT_EQ(config.family, ModelFamily::kimi_linear);
+  EXPECT_EQ(config.layers, std::vector(3, LayerKind::linear));
+  EXPECT_EQ(config.linear, (HeadShape{GateKind::kda, 2, 2}));
+  EXPECT_FALSE(config.zero_centred_norms);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config.max_positions, 1024);
+  EXPECT_EQ(config.attention.group(), 0);
+}
+
+TEST(ModelConfig, what_kimi_linear_needs_beyond_that_is_refused_by_name) {
+  struct Case {
+    const char* change;
+    const char* field;
+    const char* accepted;
+  };
+  const Case cases[] = {
+      {R"({"linear_attn_config": {"kda_layers": [1, 2], "full_attn_layers": [3]}})",
+       "linear_attn_config.full_attn_layers: a list of 1", "latent attention is not built"},
+      {R"({"linear_attn_config": {"kda_layers": [1, 2]}})", "linear_attn_config.kda_layers",
+       "every layer, 1 to 3"},
+      {R"({"linear_attn_config": {"kda_layers": [1, 2, 2]}})", "linear_attn_config.kda_layers",
+       "every layer, 1 to 3"},
+      {R"({"linear_attn_config": {"kda_layers": [0, 1, 2]}})",
+       "linear_attn_config.kda_layers[0]: 0", "from 1 to 3"},
+      {R"({"linear_attn_config": {"head_dim": 64}})", "linear_attn_config.head_dim: 64", "128"},
+      {R"({"linear_attn_config": {"num_heads": null}})", "linear_attn_config.num_heads: missing",
+       "an integer"},
+      {R"({"linear_attn_config": {"short_conv_kernel_size": 3}})",
+       "linear_attn_config.short_conv_kernel_size: 3", "4"},
+      {R"({"linear_attn_config": null})", "linear_attn_config: missing", "an object"},
+      {R"({"linear_attn_config": []})", "linear_attn_config", "an object"},
+      {R"({"first_k_dense_replace": 1})", "first_k_dense_replace: 1", "Experts are not built"},
+      {R"({"first_k_dense_replace": null})", "first_k_dense_replace: 1", "Experts are not built"},
+      {R"({"attn_res_block_size": 4})", "attn_res_block_size: 4", "absent or 0"},
+      {R"({"num_nextn_predict_layers": 1})", "num_nextn_predict_layers: 1", "absent or 0"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(refusal([&](json& config) { config.merge_patch(json::parse(c.change)); },
+                        "kimi_bfloat16_untied"),
+                AllOf(HasSubstr(c.field), HasSubstr(c.accepted)))
+        << c.change;
+  }
+}
+
+TEST(ModelConfig, kda_hybrid_has_the_heads_of_kimi_linear_and_the_rest_of_qwen3_5) {
+  const ModelConfig config = loaded(TestCheckpoint("kda_hybrid_bfloat16_tied"));
+  EXPECT_EQ(config.family, ModelFamily::kda_hybrid);
+  EXPECT_EQ(config.linear, (HeadShape{GateKind::kda, 2, 2}));
+  EXPECT_EQ(config.count(LayerKind::attention), 1);
+  EXPECT_TRUE(config.zero_centred_norms);
+  EXPECT_EQ(config.rope.rotary_dim, 64);
+  EXPECT_THAT(refusal([](json& c) { c["num_experts"] = 8; }, "kda_hybrid_bfloat16_tied"),
+              HasSubstr("num_experts: 8"));
 }
 
 TEST(ModelConfig, flat_qwen3_5_text_is_read) {
@@ -308,8 +366,10 @@ const Refusal kRefusals[] = {
     {"experts", R"({"num_experts": 256})", "num_experts: 256", "dense"},
     {"qwen4_exp", R"({"model_type": "qwen4_exp"})", "model_type: \"qwen4_exp\"",
      "different architecture"},
+    {"other_family_inside", R"({"text_config": {"model_type": "qwen3_next"}})",
+     "text_config.model_type: \"qwen3_next\"", "the family of qwen3_5_text"},
     {"moe", R"({"model_type": "qwen3_5_moe_text"})", "model_type: \"qwen3_5_moe_text\"",
-     "qwen3_5, qwen3_5_text or qwen3_next"},
+     "qwen3_5, qwen3_5_text, qwen3_next"},
     {"no_model_type", R"({"model_type": null})", "model_type: missing", "a string"},
     {"state_type", R"({"mamba_ssm_dtype": "int8"})", "mamba_ssm_dtype: \"int8\"",
      "float32 or bfloat16"},

@@ -87,6 +87,39 @@ TEST(ModelWeights, every_tensor_is_in_its_role_and_zero_centred_norms_are_scales
   expect_same(attention.k_norm_scale, tensor("layers.3.self_attn.k_norm.weight"), 1);
 }
 
+TEST(ModelWeights, every_tensor_of_a_kda_layer_is_in_its_role) {
+  const TestCheckpoint checkpoint("kimi_bfloat16_untied");
+  EditableTensors stored;
+  checkpoint.edit_tensors([&](EditableTensors& tensors) { stored = tensors; });
+  const auto weights = load(checkpoint);
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  const auto tensor = [&](const std::string& name) {
+    return stored.at("model.layers.2.self_attn." + name);
+  };
+  const auto& kda = std::get<KdaWeights>(weights->layers[2].mixer);
+  expect_same(kda.q, tensor("q_proj.weight"));
+  expect_same(kda.k, tensor("k_proj.weight"));
+  expect_same(kda.v, tensor("v_proj.weight"));
+  expect_same(kda.forget_down, tensor("f_a_proj.weight"));
+  expect_same(kda.forget_up, tensor("f_b_proj.weight"));
+  expect_same(kda.b, tensor("b_proj.weight"));
+  expect_same(kda.gate_down, tensor("g_a_proj.weight"));
+  expect_same(kda.gate_up, tensor("g_b_proj.weight"));
+  expect_same(kda.out, tensor("o_proj.weight"));
+  expect_same(kda.a_log, tensor("A_log"), 0);
+  expect_same(kda.dt_bias, tensor("dt_bias"), 0);
+  expect_same(kda.norm_scale, tensor("o_norm.weight"), 0);
+  EditableTensor taps = tensor("q_conv1d.weight");
+  for (const char* name : {"k_conv1d.weight", "v_conv1d.weight"}) {
+    const EditableTensor next = tensor(name);
+    taps.data.insert(taps.data.end(), next.data.begin(), next.data.end());
+  }
+  expect_same(kda.conv, taps, 0);
+  expect_same(weights->layers[2].mixer_norm_scale,
+              stored.at("model.layers.2.input_layernorm.weight"), 0);
+  expect_same(weights->final_norm_scale, stored.at("model.norm.weight"), 0);
+}
+
 TEST(ModelWeights, gates_are_read_from_bfloat16_and_float32) {
   const TestCheckpoint checkpoint(kFlat);  // stored as float32
   const auto wide = load(checkpoint);

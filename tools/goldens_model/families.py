@@ -1,12 +1,12 @@
 """What differs between the model families: the configuration, and the transformers model for it.
 
 Every family has
-    config(case)              the contents of config.json
-    model(case, directory)    the transformers model of a checkpoint without weights
-    loaded(case, directory, dtype)  the same with the checkpoint's weights
-    decoder(model)            its module with `layers`
-    arguments(tokens)         what a step of so many tokens needs besides the tokens
-    published(tensors)        a model's tensors under the names that published checkpoints have
+    config(case)                    the contents of config.json
+    model(case, directory)          the transformers model of a checkpoint, without its weights
+    loaded(case, directory, dtype)  the same with its weights
+    decoder(model)                  the module with `layers`
+    arguments(tokens)               what a step of so many tokens needs besides the tokens
+    published(tensors)              a model's tensors by the names that published checkpoints have
 """
 
 import json
@@ -24,7 +24,7 @@ CONV_WIDTH = 4
 POSITIONS = 1024
 
 
-def float8_config(case: Case, names: list) -> dict:
+def float8_config(names: list) -> dict:
     """`names` are the modules that stay as they are."""
     return {
         "quantization_config": {

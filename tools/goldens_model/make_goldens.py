@@ -6,8 +6,8 @@
 Each case becomes a directory with a checkpoint in Hugging Face form and `golden.safetensors`, which
 holds what transformers computes for it on the CPU: one forward pass over each of two prompts, and 16
 greedy tokens after the second. For float8 checkpoints it is given the weights dequantised here, since
-its own dequantisation has no ragged blocks. Names in the golden file, with TYPE float32 (weights widened) and, for
-checkpoints stored in bfloat16, bfloat16 (weights and activations):
+its own dequantisation has no ragged blocks. Names in the golden file, with TYPE float32 (weights
+widened) and, for checkpoints stored in bfloat16, bfloat16 (weights and activations):
 
     prompt.P.ids                    [n] int32
     TYPE.prompt.P.layers.N.mixer    [n, hidden] output of the layer's mixer, before the residual
@@ -107,9 +107,12 @@ def write_checkpoint(case: Case, directory: pathlib.Path) -> None:
         shutil.copy(config_file, dequantised)
         tensors, plain = quantise(tensors, case.not_float8)
         write_shards(case, plain, dequantised)
-        left_alone = sorted(name.removesuffix(".weight") for name, tensor in tensors.items()
-                            if tensor.dim() == 2 and tensor.dtype == stored and is_linear(name))
-        config.update(float8_config(case, left_alone))
+        left_alone = sorted(
+            name.removesuffix(".weight")
+            for name, tensor in tensors.items()
+            if is_linear(name) and tensor.dtype == stored
+        )
+        config.update(float8_config(left_alone))
         config_file.write_text(json.dumps(config, indent=1) + "\n")
     write_shards(case, tensors, directory)
     if case.tokens < VOCAB_ROWS:
@@ -117,7 +120,7 @@ def write_checkpoint(case: Case, directory: pathlib.Path) -> None:
 
 
 def is_linear(name: str) -> bool:
-    return "_proj" in name or "lm_head" in name
+    return name.endswith(".weight") and ("_proj" in name or "lm_head" in name)
 
 
 def quantise(tensors: dict, leave: tuple) -> tuple[dict, dict]:

@@ -1,0 +1,86 @@
+#include "model/decoder_step.h"
+
+#include "model/embedding.h"
+#include "model/onednn_product.h"
+#include "model/rope.h"
+
+namespace replayssm {
+namespace {
+
+MatmulPolicy policy_for(const ModelOptions& options) {
+  return {options.deterministic, options.activations, onednn_has_bf16_instructions()};
+}
+
+// The widest input of any matrix product.
+int widest_input(const ModelConfig& config) {
+  return std::max({config.hidden_size, config.intermediate_size,
+                   config.linear.value_heads * kValueDim,
+                   config.attention.heads * config.attention.head_dim});
+}
+
+}  // namespace
+
+DecoderStep::DecoderStep(const ModelConfig& config, const ModelOptions& options, ThreadPool& pool,
+                         LinearOps& ops)
+    : config_(config),
+      options_(options),
+      pool_(pool),
+      ops_(ops),
+      frequencies_(rope_frequencies(config.rope)),
+      matmul_(pool, policy_for(options), options.max_step_tokens, widest_input(config)),
+      attention_(pool, config.attention, options.max_step_tokens),
+      workspace_(config, options.max_step_tokens) {
+  const auto rows = static_cast<std::size_t>(options.max_step_tokens);
+  windows_.reserve(rows);
+  chunks_.reserve(rows);
+  all_rows_.reserve(rows);
+  spans_.reserve(rows);
+}
+
+std::int64_t DecoderStep::bytes(const ModelConfig& config, const ModelOptions& options, int threads,
+                                int tokens) {
+  return Workspace::bytes(config, tokens) +
+         Matmul::scratch_bytes(threads, policy_for(options), tokens, widest_input(config)) +
+         Attention::scratch_bytes(threads, config.attention, tokens);
+}
+
+void DecoderStep::begin(const Batch& batch, const SequenceViews& memory,
+                        const WeightMatrix& embedding) {
+  const StepActivations& act = activations();
+  tokens_ = static_cast<int>(batch.tokens.size());
+  windows_.clear();
+  chunks_.clear();
+  all_rows_.clear();
+  spans_.clear();
+  const std::size_t pairs = frequencies_.size();
+  const auto width = static_cast<std::size_t>(config_.hidden_size);
+  for (const BatchRow& row : batch.rows) {
+    const RowTokens& span = row.span;
+    (span.phase == Phase::prefill ? chunks_ : windows_).push_back(span);
+    all_rows_.push_back(span);
+    const auto first = static_cast<std::size_t>(span.first_token);
+    const auto count = static_cast<std::size_t>(span.tokens);
+    if (memory.cursors.base[span.row.value] == kNullSlot) {
+      std::fill_n(act.hidden + first * width, count * width, 0.0f);
+      continue;
+    }
+    const Depth start = memory.cursors.committed[span.row.value];
+    spans_.push_back({start, span.first_token, span.tokens, row.pages});
+    for (std::size_t i = first; i < first + count; ++i) {
+      embed(embedding, batch.tokens[i], type(), act.hidden + i * width);
+      rope_angles(frequencies_, config_.rope.attention_factor, start + static_cast<int>(i - first),
+                  type(), act.cosine + i * pairs, act.sine + i * pairs);
+    }
+  }
+}
+
+void DecoderStep::project(const float* x, std::initializer_list<Product> products) {
+  const auto width = static_cast<std::size_t>(products.begin()->weight->cols);
+  matmul_.run(x, width, tokens_, {products.begin(), products.size()});
+}
+
+void DecoderStep::project(const float* x, int rows, const Product& product, bool exact) {
+  matmul_.run(x, static_cast<std::size_t>(product.weight->cols), rows, {&product, 1}, exact);
+}
+
+}  // namespace replayssm
