@@ -10,8 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "rounds.h"
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
@@ -72,7 +70,7 @@ int main(int argc, char** argv) {
     run({std::istreambuf_iterator<char>(file), {}});
   }
   if (argc > 1) return 0;
-  constexpr int kInputs = replayssm::tests::rounds(4000);
+  constexpr int kInputs = 4000;
   std::mt19937 random(2024);
   for (int n = 0; n < kInputs; ++n) {
     std::string input;

@@ -5,10 +5,16 @@
 
 namespace replayssm::tests {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
+#ifdef __SANITIZE_ADDRESS__
 inline constexpr bool kSanitized = true;
 #else
-inline constexpr bool kSanitized = false;
+inline constexpr bool kSanitized = kThreadSanitizer;
 #endif
 
 // Sanitized programs run about ten times slower, and look at every access of every round: they get

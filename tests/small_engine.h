@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "engine/scheduler.h"
+#include "rounds.h"
 
 namespace replayssm {
 
@@ -24,13 +25,14 @@ inline std::filesystem::path small_checkpoint(const char* name = "ratio1_float32
 inline constexpr const char* kModelKinds[] = {"ratio1_float32_flat_tied",
                                               "kda_hybrid_bfloat16_tied"};
 
-// Deterministic, float32, poisoned pools, one thread; change what the test is about.
+// Deterministic, float32, poisoned pools, one thread; change what the test is about. The number of
+// threads changes no bit: ThreadSanitizer gets several to look at.
 inline EngineOptions small_options() {
   EngineOptions options;
   options.model_path = small_checkpoint();
   options.activations = DType::f32;
   options.deterministic = true;
-  options.threads = 1;
+  options.threads = tests::kThreadSanitizer ? 3 : 1;
   options.max_running_requests = 4;
   options.context_length = 256;
   options.step_tokens = 64;

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "grammar_vocabulary.h"
-#include "rounds.h"
 #include "schema_validator.h"
 
 namespace replayssm::grammar {
@@ -52,7 +51,7 @@ TEST(GrammarGeneration, EveryTextEndsAndFitsItsSchema) {
   for (const std::string& schema : schemas()) {
     const auto tokens = testing::constrained(schema);
     const testing::SchemaValidator validator(Json::parse(schema));
-    for (int round = 0; round < tests::rounds(60); ++round) {
+    for (int round = 0; round < 60; ++round) {
       GrammarState state(tokens);
       const std::string text = testing::sample(state, random, 60, 5000);
       ASSERT_FALSE(text.empty()) << schema << "\nstuck after " << state.position().substr(0, 300);
@@ -71,7 +70,7 @@ TEST(GrammarGeneration, UniformChoiceAloneEnds) {
       "items": {"enum": ["a", "b"]}}}, "required": ["id", "name", "tags"]})";
   const auto tokens = testing::constrained(schema);
   const testing::SchemaValidator validator(Json::parse(schema));
-  for (int round = 0; round < tests::rounds(100); ++round) {
+  for (int round = 0; round < 100; ++round) {
     GrammarState state(tokens);
     const std::string text = testing::sample(state, random, 100'000, 2000);
     ASSERT_FALSE(text.empty()) << state.position().substr(0, 300);
