@@ -116,7 +116,7 @@ Status check(const BenchOptions& o) {
   if ((o.op == Op::decode || o.op == Op::fold) && o.window != 1) {
     return refuse("--window", o.window, "1 in decode and fold");
   }
-  if (o.op == Op::verify && (o.accepted_per_step < 1 || o.accepted_per_step > o.window)) {
+  if (o.op == Op::verify && !(o.accepted_per_step >= 1 && o.accepted_per_step <= o.window)) {
     return refuse("--accepted-per-step", o.accepted_per_step, fmt::format("1 to {}", o.window));
   }
   return {};

@@ -91,17 +91,29 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
   if (op == bench::Op::prefill) flags->options.window = 512;
   bench::BenchOptions& options = flags->options;
   CLI::App* command = parent.add_subcommand(std::string(bench::name_of(op)), help);
-  command->add_option("--device", flags->device)->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--device", flags->device, "Where the operation runs")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--gate", flags->gate, "gdn: one gate a head; kda: one a key channel")
       ->check(CLI::IsMember({"gdn", "kda"}))
       ->capture_default_str();
-  command->add_option("--batch", options.batch, "Rows")->capture_default_str();
-  command->add_option("--value-heads", options.heads.value_heads)->capture_default_str();
-  command->add_option("--key-heads", options.heads.key_heads)->capture_default_str();
-  command->add_option("--state-dtype", flags->state)
+  command->add_option("--batch", options.batch, "Rows")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command
+      ->add_option("--value-heads", options.heads.value_heads,
+                   "Value heads, a multiple of the key heads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--key-heads", options.heads.key_heads, "Key heads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--state-dtype", flags->state, "Number format of states and records")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
-  command->add_option("--fold-block", options.fold_block, "L: 8, 16 or 32")->capture_default_str();
+  command->add_option("--fold-block", options.fold_block, "L: tokens folded together")
+      ->check(CLI::IsMember({8, 16, 32}))
+      ->capture_default_str();
   // Every operation takes the same options, so that one script can drive them all.
   command
       ->add_option("--window", options.window,
@@ -109,6 +121,7 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
                    : op == bench::Op::decode || op == bench::Op::fold
                        ? "1: this operation has one token a step"
                        : "Tokens a step")
+      ->check(CLI::Range(1, op == bench::Op::prefill ? 1 << 20 : FoldGeometry::kLargestWindow))
       ->capture_default_str();
   command
       ->add_option("--history", flags->history,
@@ -136,12 +149,12 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
   }
   if (op == bench::Op::fold) {
     command->add_option("--layers", flags->layers, "cuda: layers in one launch")
-        ->check(CLI::PositiveNumber)
+        ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     command
         ->add_option("--ring-rows", flags->ring_rows,
                      "cuda: rows of the ring, a power of two; 0 is twice the fold block")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0, 1 << 20))
         ->capture_default_str();
   }
   command->add_option("--threads", flags->threads, "0: one for each core")->capture_default_str();
