@@ -47,15 +47,19 @@ KvView PagePool::kv(int layer) {
 }
 
 std::byte* PagePool::keys_at(int layer, PageId page, int offset) {
-  const std::size_t positions = static_cast<std::size_t>(pages() * layout_.page_tokens);
-  const auto position = static_cast<std::size_t>(page.value * layout_.page_tokens + offset);
+  const std::size_t positions =
+      static_cast<std::size_t>(pages()) * static_cast<std::size_t>(layout_.page_tokens);
+  const auto position =
+      static_cast<std::size_t>(page.value) * static_cast<std::size_t>(layout_.page_tokens) +
+      static_cast<std::size_t>(offset);
   return storage_.data() +
          (2 * static_cast<std::size_t>(layer) * positions + position) * position_bytes();
 }
 
 std::byte* PagePool::values_at(int layer, PageId page, int offset) {
-  return keys_at(layer, page, offset) +
-         static_cast<std::size_t>(pages() * layout_.page_tokens) * position_bytes();
+  return keys_at(layer, page, offset) + static_cast<std::size_t>(pages()) *
+                                            static_cast<std::size_t>(layout_.page_tokens) *
+                                            position_bytes();
 }
 
 void PagePool::copy(PageId from, PageId to, int tokens) {

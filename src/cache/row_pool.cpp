@@ -65,7 +65,7 @@ std::int64_t RowPool::cursor_bytes() const { return rows() * layout_.cursor_byte
 
 RingView RowPool::rings(int layer) {
   const RingParts part(layout_);
-  std::byte* at = rings_.data() + layer * rows() * part.sum();
+  std::byte* at = rings_.data() + std::int64_t{layer} * rows() * part.sum();
   RingView view;
   view.keys = at;
   at += rows() * part.keys;
@@ -83,8 +83,9 @@ RingView RowPool::rings(int layer) {
 
 ConvRingView RowPool::conv_rings(int layer) {
   ConvRingView view;
-  view.inputs = conv_rings_.data() +
-                layer * rows() * (layout_.conv_ring_bytes_per_row() / layout_.linear_layers);
+  view.inputs =
+      conv_rings_.data() +
+      std::int64_t{layer} * rows() * (layout_.conv_ring_bytes_per_row() / layout_.linear_layers);
   view.type = layout_.activation_type;
   view.rows = rows();
   view.conv_rows = layout_.geometry.conv_rows();

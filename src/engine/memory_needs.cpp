@@ -45,8 +45,8 @@ Elements linear(const ModelConfig& c) {
   if (c.linear.gate == GateKind::kda) return kda(c);
   const std::int64_t channels = c.linear.channels();
   const std::int64_t values = std::int64_t{c.linear.value_heads} * kValueDim;
-  return {hidden * (channels + 2 * values + 2 * c.linear.value_heads),
-          channels * kConvWidth + 2 * c.linear.value_heads + kValueDim};
+  return {hidden * (channels + 2 * values + std::int64_t{2} * c.linear.value_heads),
+          channels * kConvWidth + std::int64_t{2} * c.linear.value_heads + kValueDim};
 }
 
 }  // namespace

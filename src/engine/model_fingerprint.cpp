@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kPart = 64 * 1024;
+constexpr std::uintmax_t kPart = std::uintmax_t{64} * 1024;
 
 struct HashState {
   XXH3_state_t* state = XXH3_createState();

@@ -51,7 +51,8 @@ Result<RequestId> Scheduler::submit(Sequence sequence, int max_tokens, bool igno
   entry->before = entry->sequence.counters;
   entry->max_tokens = max_tokens;
   entry->ignore_eos = ignore_eos;
-  return enqueue(std::move(entry), static_cast<int>(entry->sequence.tokens.size()));
+  const int tokens = static_cast<int>(entry->sequence.tokens.size());
+  return enqueue(std::move(entry), tokens);
 }
 
 Result<RequestId> Scheduler::enqueue(EntryPtr entry, int prompt_tokens) {
@@ -97,17 +98,15 @@ int Scheduler::promised_pages() const {
 std::optional<Error> Scheduler::admit() {
   while (!waiting_.empty()) {
     Entry& entry = *waiting_.front();
-    if (!entry.cancelled) {
-      if (promised_pages() + entry.pages > engine_.plan().pages) {
-        return Error{fmt::format("KV pages: {} are needed, {} of {} are promised", entry.pages,
-                                 promised_pages(), engine_.plan().pages)};
-      }
-      if (!entry.sequence.memory) {
-        auto sequence = engine_.admit(entry.prompt, entry.sampling);
-        // Rows or slots; they come free when a running request ends.
-        if (!sequence) return sequence.error();
-        entry.sequence = std::move(*sequence);
-      }
+    if (promised_pages() + entry.pages > engine_.plan().pages) {
+      return Error{fmt::format("KV pages: {} are needed, {} of {} are promised", entry.pages,
+                               promised_pages(), engine_.plan().pages)};
+    }
+    if (!entry.sequence.memory) {
+      auto sequence = engine_.admit(entry.prompt, entry.sampling);
+      // Rows or slots; they come free when a running request ends.
+      if (!sequence) return sequence.error();
+      entry.sequence = std::move(*sequence);
     }
     entry.started = Clock::now();
     running_.push_back(std::move(waiting_.front()));
@@ -142,8 +141,17 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
 
 Result<StepEvents> Scheduler::step() {
   StepEvents events;
+  // Wherever it stands in the queue: it needs no room to end.
+  std::erase_if(waiting_, [&](const EntryPtr& entry) {
+    if (!entry->cancelled) return false;
+    entry->started = Clock::now();
+    finish(*entry, FinishReason::cancelled, std::nullopt, events);
+    return true;
+  });
   auto no_room = admit();
   if (no_room && running_.empty()) {
+    // What has just ended gives its memory back when the caller drops it.
+    if (!events.finished.empty()) return events;
     // Nobody is left who could make room.
     waiting_.front()->started = Clock::now();
     finish(*waiting_.front(), FinishReason::error, std::move(no_room), events);

@@ -58,5 +58,29 @@ TEST(Q02, ARequestCancelledInAnyPhaseEndsAtTheNextStepAndGivesEverythingBack) {
   EXPECT_GT(decoding, 0);
 }
 
+// Behind another that waits, too: nobody has to make room for a request that is gone.
+TEST(Q02, ARequestCancelledBehindTheHeadOfTheQueueEndsAtTheNextStep) {
+  EngineOptions options = small_options();
+  options.max_running_requests = 1;
+  const auto engine = make_engine(options);
+  Scheduler scheduler(*engine);
+  std::vector<RequestId> ids;
+  for (unsigned i = 0; i < 4; ++i) {
+    ids.push_back(scheduler.submit({random_prompt(*engine, 9, i), greedy(), 20, true}).value());
+  }
+  ASSERT_TRUE(scheduler.step().ok());
+  scheduler.cancel(ids[3]);
+  scheduler.cancel(ids[2]);
+  const auto events = scheduler.step();
+  ASSERT_TRUE(events.ok());
+  ASSERT_EQ(events->finished.size(), 2u);
+  EXPECT_EQ(events->finished[0].request, ids[2]);
+  EXPECT_EQ(events->finished[1].request, ids[3]);
+  const auto rest = run_all(scheduler);
+  ASSERT_EQ(rest.size(), 2u);
+  EXPECT_EQ(rest[1].output, solo(options, random_prompt(*engine, 9, 1), 20));
+  expect_all_free(*engine);
+}
+
 }  // namespace
 }  // namespace replayssm
