@@ -23,7 +23,9 @@ TEST(Q02, ARequestCancelledInAnyPhaseEndsAtTheNextStepAndGivesEverythingBack) {
     for (const bool waits : {false, true}) {
       Scheduler scheduler(*engine);
       ASSERT_TRUE(scheduler.submit({neighbour, greedy(), 30, true}).ok());
-      if (waits) ASSERT_TRUE(scheduler.submit({neighbour, greedy(), 30, true}).ok());
+      if (waits) {
+        ASSERT_TRUE(scheduler.submit({neighbour, greedy(), 30, true}).ok());
+      }
       const RequestId id = scheduler.submit({victim, greedy(), 100, true}).value();
       int evaluated = 0;
       bool spoke = false;
