@@ -49,7 +49,8 @@ TEST(MemoryPlan, FitsExactlyAtTheSmallestBudgetAndRefusesOneByteBelow) {
   needs.budget -= 1;
   const auto refused = plan_memory(needs);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("at least 114.7 KiB (117480 bytes) is needed"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("at least 114.7 KiB (117480 bytes) is needed"),
+            std::string::npos)
       << refused.error().message;
   EXPECT_NE(refused.error().message.find("records 300 B"), std::string::npos);
 }
