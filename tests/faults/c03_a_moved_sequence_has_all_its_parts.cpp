@@ -50,9 +50,21 @@ TEST_P(MovedSequence, C03ItsImageHasTheBytesOfEveryPart) {
   const std::size_t gate = layout.heads.gate_width() * sizeof(float);
   const std::size_t record = kKeyDim * 4 + 4 + kValueDim * 4 + gate;
   const std::size_t input = static_cast<std::size_t>(layout.heads.channels()) * 4;
-  const std::size_t parts = 13 * 4 + 2 * (layout.heads.state_elements() * 4) + 2 * (3 * input) +
+  const std::size_t parts = 14 * 4 + 2 * (layout.heads.state_elements() * 4) + 2 * (3 * input) +
                             2 * (5 * record) + 2 * (4 * input) + 13 * (2 * 64 * 4);
   EXPECT_EQ(image_.size(), parts);
+}
+
+TEST_P(MovedSequence, C03GatesInAnotherFormAreRefused) {
+  SequenceMemory target(layout_of(GetParam()), {1, 1, 8}, Poison::on);
+  const auto others = make_reference_ops();
+  ASSERT_NE(others->gate_form(), ops_->gate_form());
+  ByteReader in(image_);
+  const auto refused = read_image(target, *others, in);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("gate form"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(target.rows().used(), 0);
 }
 
 TEST_P(MovedSequence, C03AMissingPartIsRefusedWhereverItsBytesEnd) {

@@ -15,15 +15,12 @@ TEST(I02, OneRequestRunsInTheMinimumThatARefusalNames) {
   const auto refused = Engine::create(options);
   ASSERT_FALSE(refused.ok());
   const std::string& message = refused.error().message;
-  const std::string said = "at least ";
-  const std::size_t at = message.find(said);
-  ASSERT_NE(at, std::string::npos) << message;
-  const std::size_t from = at + said.size();
-  std::string minimum = message.substr(from, message.find(" is needed") - from);
-  std::erase(minimum, ' ');
-  // The message rounds to a tenth of its unit.
-  options.memory_budget = static_cast<std::int64_t>(
-      static_cast<double>(parse_bytes("minimum", minimum).value()) * 1.02);
+  const std::size_t end = message.find(" bytes) is needed");
+  ASSERT_NE(end, std::string::npos) << message;
+  const std::size_t begin = message.rfind('(', end) + 1;
+  options.memory_budget = std::stoll(message.substr(begin, end - begin)) - 1;
+  EXPECT_FALSE(Engine::create(options).ok());
+  ++options.memory_budget;
   const auto engine = make_engine(options);
   ASSERT_TRUE(engine);
   Scheduler scheduler(*engine);
