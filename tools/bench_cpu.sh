@@ -10,7 +10,7 @@ replayssm=$1
 out=$2
 table="$(dirname "$0")/bench_table.py"
 mkdir -p "$out"
-commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD)
+commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
 for threads in ${THREADS:-1 $(nproc)}; do
   for gate in ${GATES:-gdn kda}; do
     heads=(--value-heads 48 --key-heads 16)

@@ -11,9 +11,11 @@ namespace replayssm::cuda {
 template <class Args>
 Status launch_with_plan(void (*kernel)(Args, int, int), const StepPlan& plan, const Args& args,
                         cudaStream_t stream) {
+  // The device's limit and not this plan's need: the setting belongs to the kernel, and another
+  // thread may launch it with another plan in between.
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaFuncSetAttribute(
       reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(plan.shared_bytes))));
+      static_cast<int>(plan.shared_limit))));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));

@@ -82,6 +82,7 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
                   fmt::format("a multiple of groups ({}) up to {}", plan.groups, fitting));
   }
   plan.shared_bytes = shared_bytes(plan, plan.stages, plan.groups);
+  plan.shared_limit = device.shared_bytes_per_block;
   plan.overlap = wishes.overlap != 0;
   return plan;
 }

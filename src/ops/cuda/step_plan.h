@@ -44,6 +44,7 @@ struct StepPlan {
   int threads = 288;
   bool overlap = true;
   std::size_t shared_bytes = 0;
+  std::size_t shared_limit = 0;  // most that a block of the device may have
 };
 
 // Errors: a head shape that check() refuses, a group above 8, a state type other than f32 and bf16,
