@@ -36,7 +36,8 @@ Elements attention(const ModelConfig& c) {
 Elements kda(const ModelConfig& c) {
   const std::int64_t hidden = c.hidden_size;
   const std::int64_t width = std::int64_t{c.linear.value_heads} * kKeyDim;
-  return {hidden * (4 * width + 2 * kKeyDim + c.linear.value_heads) + 2 * width * kKeyDim,
+  const std::int64_t rank = kKeyDim;
+  return {hidden * (4 * width + 2 * rank + c.linear.value_heads) + 2 * width * rank,
           3 * width * kConvWidth + c.linear.value_heads + width + kValueDim};
 }
 
