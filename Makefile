@@ -64,7 +64,7 @@ lint: format-check tidy
 
 format-check:
 	@tools/install_packages.sh lint
-	clang-format-14 --dry-run --Werror $(SOURCES)
+	@clang-format-14 --dry-run --Werror $(SOURCES) && echo "$(words $(SOURCES)) files are formatted"
 
 # TIDY names the folders: make tidy TIDY="src/replay src/core"
 TIDY ?= src apps bench tests fuzz
