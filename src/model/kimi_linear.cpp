@@ -21,17 +21,7 @@ Status mix_kda(DecoderStep& step, const KdaWeights& w, const SequenceViews& memo
   step.project(act.forget_rank, {step.whole(w.forget_up, act.a)});
   step.project(act.gate_rank, {step.whole(w.gate_up, act.z)});
   REPLAYSSM_TRY(convolve(step, w.conv.data(), memory, layer));
-
-  GateArgs gates;
-  gates.shape = shape;
-  gates.tokens = step.tokens();
-  gates.a = act.a;
-  gates.b = act.b;
-  gates.a_log = w.a_log.data();
-  gates.dt_bias = w.dt_bias.data();
-  gates.gate = act.gate;
-  gates.beta = act.beta;
-  REPLAYSSM_TRY(step.ops().gates(gates));
+  REPLAYSSM_TRY(compute_gates(step, w.a_log.data(), w.dt_bias.data()));
   REPLAYSSM_TRY(step_states(step, memory, layer));
 
   step.for_tokens([&](std::size_t first, int count) {

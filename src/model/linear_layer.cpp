@@ -21,6 +21,20 @@ Status convolve(DecoderStep& step, const float* taps, const SequenceViews& memor
   return {};
 }
 
+Status compute_gates(DecoderStep& step, const float* a_log, const float* dt_bias) {
+  const StepActivations& act = step.activations();
+  GateArgs gates;
+  gates.shape = step.config().linear;
+  gates.tokens = step.tokens();
+  gates.a = act.a;
+  gates.b = act.b;
+  gates.a_log = a_log;
+  gates.dt_bias = dt_bias;
+  gates.gate = act.gate;
+  gates.beta = act.beta;
+  return step.ops().gates(gates);
+}
+
 Status step_states(DecoderStep& step, const SequenceViews& memory, std::size_t layer) {
   const StepActivations& act = step.activations();
   StepArgs args;

@@ -41,9 +41,11 @@ void rms_norm_as(ConstRows x, int rows, int width, const float* scale, double ep
   }
 }
 
-template <bool kBf16>
-void gated_rms_norm_as(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
-                       double eps, Rows out) {
+// Each row of x, rounded to bf16 with kBf16, and its gate's row: finish(values, 1 / rms, scale,
+// gate) gives what is stored.
+template <bool kBf16, class Finish>
+void gated_rows(ConstRows x, ConstRows gate, int rows, int width, const float* scale, double eps,
+                Rows out, Finish&& finish) {
   const MathTag d;
   const auto n = static_cast<std::size_t>(width);
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
@@ -52,29 +54,33 @@ void gated_rms_norm_as(ConstRows x, ConstRows gate, int rows, int width, const f
     float* to = out.data + r * out.stride;
     const MathVec inverse = hn::Set(d, inverse_rms<kBf16>(in, n, eps));
     for_each_vector(n, [&](auto load, auto store) {
-      const MathVec normed = stored<kBf16>(d, hn::Mul(stored<kBf16>(d, load(in)), inverse));
-      const MathVec scaled = stored<kBf16>(d, hn::Mul(load(scale), normed));
-      store(stored<kBf16>(d, hn::Mul(scaled, silu(d, load(z)))), to);
+      store(stored<kBf16>(d, finish(stored<kBf16>(d, load(in)), inverse, load(scale), load(z))),
+            to);
     });
   }
 }
 
+// Rounds the normed and the scaled values too, as Qwen's models do.
+template <bool kBf16>
+void gated_rms_norm_as(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
+                       double eps, Rows out) {
+  const MathTag d;
+  gated_rows<kBf16>(x, gate, rows, width, scale, eps, out,
+                    [d](MathVec values, MathVec inverse, MathVec scales, MathVec z) {
+                      const MathVec normed = stored<kBf16>(d, hn::Mul(values, inverse));
+                      return hn::Mul(stored<kBf16>(d, hn::Mul(scales, normed)), silu(d, z));
+                    });
+}
+
+// Rounds the result only.
 template <bool kBf16>
 void sigmoid_gated_rms_norm_as(ConstRows x, ConstRows gate, int rows, int width, const float* scale,
                                double eps, Rows out) {
   const MathTag d;
-  const auto n = static_cast<std::size_t>(width);
-  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
-    const float* in = x.data + r * x.stride;
-    const float* z = gate.data + r * gate.stride;
-    float* to = out.data + r * out.stride;
-    const MathVec inverse = hn::Set(d, inverse_rms<kBf16>(in, n, eps));
-    for_each_vector(n, [&](auto load, auto store) {
-      const MathVec normed = hn::Mul(stored<kBf16>(d, load(in)), inverse);
-      const MathVec scaled = hn::Mul(load(scale), normed);
-      store(stored<kBf16>(d, hn::Mul(scaled, sigmoid(d, load(z)))), to);
-    });
-  }
+  gated_rows<kBf16>(x, gate, rows, width, scale, eps, out,
+                    [d](MathVec values, MathVec inverse, MathVec scales, MathVec z) {
+                      return hn::Mul(hn::Mul(scales, hn::Mul(values, inverse)), sigmoid(d, z));
+                    });
 }
 
 template <bool kBf16>

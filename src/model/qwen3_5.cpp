@@ -15,17 +15,7 @@ Status mix_gdn(DecoderStep& step, const GdnWeights& w, const SequenceViews& memo
   step.project(act.normed, {step.whole(w.qkv, act.qkv), step.whole(w.z, act.z),
                             step.whole(w.b, act.b), step.whole(w.a, act.a)});
   REPLAYSSM_TRY(convolve(step, w.conv.data(), memory, layer));
-
-  GateArgs gates;
-  gates.shape = shape;
-  gates.tokens = step.tokens();
-  gates.a = act.a;
-  gates.b = act.b;
-  gates.a_log = w.a_log.data();
-  gates.dt_bias = w.dt_bias.data();
-  gates.gate = act.gate;
-  gates.beta = act.beta;
-  REPLAYSSM_TRY(step.ops().gates(gates));
+  REPLAYSSM_TRY(compute_gates(step, w.a_log.data(), w.dt_bias.data()));
   if (step.type() == DType::bf16) {
     round_to_bf16(act.beta, static_cast<std::size_t>(step.tokens() * shape.value_heads));
   }
