@@ -38,9 +38,25 @@ Result<std::optional<int>> parse_history(const std::string& text) {
   return std::optional<int>{number};
 }
 
+// What only the other device can do is refused, not ignored.
+Status check_device(const BenchFlags& flags) {
+  if (flags.device == "cuda") {
+    if (flags.threads != 0) return refuse("--threads", flags.threads, "0 with --device cuda");
+    return {};
+  }
+  if (flags.launch != "settled") return refuse("--launch", flags.launch, "--device cuda with it");
+  if (flags.layers != 1) return refuse("--layers", flags.layers, "1 with --device cpu");
+  if (flags.ring_rows != 0) return refuse("--ring-rows", flags.ring_rows, "0 with --device cpu");
+  return {};
+}
+
 int run_on_cuda(const BenchFlags& flags) {
   bench::CudaBenchOptions options;
   options.op = flags.options;
+  // As on the cpu: for a fold, the history is what is folded.
+  if (options.op.op == bench::Op::fold && options.op.history) {
+    options.op.records = *options.op.history;
+  }
   options.layers = flags.layers;
   options.ring_rows = flags.ring_rows;
   for (const auto order : {bench::LaunchOrder::plain, bench::LaunchOrder::overlap}) {
@@ -68,6 +84,10 @@ int run(BenchFlags& flags) {
   flags.options.history = *history;
   flags.options.heads.gate = flags.gate == "kda" ? GateKind::kda : GateKind::gdn;
   flags.options.state = flags.state == "bf16" ? DType::bf16 : DType::f32;
+  if (const Status device = check_device(flags); !device.ok()) {
+    print_error(device.error().message);
+    return kBadFlags;
+  }
   if (flags.device == "cuda") return run_on_cuda(flags);
   ThreadPool pool(flags.threads);
   const auto ops = make_cpu_ops(pool);
