@@ -15,6 +15,7 @@
 #include "core/result.h"
 #include "core/strong_id.h"
 #include "engine/engine.h"
+#include "engine/generation.h"
 
 namespace replayssm {
 
@@ -26,9 +27,6 @@ struct Request {
   int max_tokens = 1;
   bool ignore_eos = false;
 };
-
-enum class FinishReason { stop, length, cancelled, error };
-std::string_view name_of(FinishReason reason);
 
 // Seconds are wall time.
 struct RequestTimings {

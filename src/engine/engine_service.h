@@ -1,0 +1,79 @@
+// The engine on a thread of its own, for any number of callers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+
+#include "core/result.h"
+#include "engine/engine.h"
+#include "engine/engine_state.h"
+#include "engine/generation.h"
+
+namespace replayssm {
+
+enum class SchedulePolicy {
+  first_come,  // "fcfs"
+  priority,    // larger GenerationRequest::priority first; may pause others
+};
+
+struct ServiceOptions {
+  EngineOptions engine;
+  SchedulePolicy policy = SchedulePolicy::first_come;
+  int max_queued_requests = 0;  // waiting ones; 0: no limit
+  bool prefix_cache = true;
+  // Distance in tokens of the checkpoints kept along a prompt; a multiple of the fold block.
+  int track_interval = 256;
+  std::int64_t host_cache_bytes = 0;  // for evicted cache entries and paused sequences
+};
+
+// Owns engine, cache, scheduler and their thread. All members may be called from any thread.
+class EngineService {
+ public:
+  // Errors: Engine::create()'s, and options out of range by the name of their flag.
+  static Result<std::unique_ptr<EngineService>> start(const ServiceOptions& options);
+  // Cancels what is left and waits for the thread.
+  ~EngineService();
+  EngineService(const EngineService&) = delete;
+  EngineService& operator=(const EngineService&) = delete;
+
+  // What was loaded and planned; constant.
+  const ModelConfig& config() const;
+  const ServiceOptions& options() const;
+  const MemoryPlan& plan() const;
+  int context_length() const;  // tokens of prompt and output together
+  int threads() const;
+
+  // Validates and queues. The handler is not called if the request is refused.
+  std::variant<GenerationId, Refusal> submit(GenerationRequest request, GenerationHandler handler);
+
+  // Ends a generation within two steps, whatever it is doing; its events end with
+  // FinishReason::cancelled. Unknown and finished ids: nothing.
+  void cancel(GenerationId id);
+
+  // The text of a choice ended after its first `output_tokens` tokens (a stop string): ends it with
+  // FinishReason::stop. Tokens that the engine had chosen beyond are still reported and are to be
+  // ignored. Unknown and finished ids: nothing.
+  void stop_choice(GenerationId id, int choice, int output_tokens);
+
+  // Drops every cache entry that no running sequence uses; returns how many were dropped.
+  int flush_cache();
+
+  // From now on submit() refuses; what runs and waits goes on.
+  void drain();
+  // Whether nothing runs or waits.
+  bool idle() const;
+  // The engine failed (Refusal::Kind::failed); its words.
+  std::optional<Error> failure() const;
+
+  // As of the end of the newest step.
+  EngineState state() const;
+
+ private:
+  struct Parts;
+  explicit EngineService(std::unique_ptr<Parts> parts);
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace replayssm
