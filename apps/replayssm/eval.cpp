@@ -79,7 +79,7 @@ Result<Scores> run(const EngineOptions& options, const std::vector<Asked>& asked
   Scheduler scheduler(**engine);
   SamplingParams greedy;
   greedy.temperature = 0;
-  std::map<RequestId, const EvalQuestion*> questions;
+  std::map<GenerationId, const EvalQuestion*> questions;
   Scores scores;
   for (const Asked& each : asked) {
     scores.task(each.question->task);

@@ -55,7 +55,7 @@ int generate(const GenerateFlags& flags) {
   const auto sampling = flags.sampling.resolve(config->generation);
   if (!sampling) return fail(sampling.error());
 
-  Request request;
+  GenerationRequest request;
   auto tokens = prompt_tokens(flags, *tokenizer, options->model_path);
   if (!tokens) return fail(tokens.error());
   if (tokens->empty() && flags.chat) {

@@ -7,7 +7,7 @@
 
 namespace replayssm::cli {
 
-Result<Streamed> stream(Scheduler& scheduler, RequestId request, const Tokenizer& tokenizer,
+Result<Streamed> stream(Scheduler& scheduler, GenerationId request, const Tokenizer& tokenizer,
                         const InterruptGuard& interrupt,
                         const std::function<void(std::string_view)>& show) {
   Detokenizer detokenizer(tokenizer);

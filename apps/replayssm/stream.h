@@ -19,7 +19,7 @@ struct Streamed {
 
 // Steps the scheduler until `request` is finished; an interrupt cancels it. `show` is given each
 // piece of text once. Progress of a long prefill is shown on a terminal. Errors: the engine's.
-Result<Streamed> stream(Scheduler& scheduler, RequestId request, const Tokenizer& tokenizer,
+Result<Streamed> stream(Scheduler& scheduler, GenerationId request, const Tokenizer& tokenizer,
                         const InterruptGuard& interrupt,
                         const std::function<void(std::string_view)>& show);
 

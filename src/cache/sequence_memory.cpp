@@ -82,11 +82,21 @@ Result<Residence> SequenceMemory::admit(const Cursor& cursor) {
   return sequence;
 }
 
-Result<Residence> SequenceMemory::fork(const Residence& parent) {
-  const int t = parent.cursor_.committed.tokens;
-  const int full = t / layout_.page_tokens;
-  const int partial = t % layout_.page_tokens;
-  if (partial > 0 && pages_.free() == 0) {
+bool SequenceMemory::can_fork_at(const Residence& parent, Depth committed) const {
+  return resume_depth(parent.cursor_, committed.tokens, layout_.recurrence == Recurrence::replay) ==
+         committed;
+}
+
+Result<Residence> SequenceMemory::fork_at(const Residence& parent, Depth committed) {
+  const Cursor& cursor = parent.cursor_;
+  if (!can_fork_at(parent, committed)) {
+    return refuse("fork: tokens", committed.tokens,
+                  layout_.recurrence == Recurrence::packed
+                      ? fmt::format("{}", cursor.committed.tokens)
+                      : fmt::format("{}, {} or {}", cursor.committed.tokens,
+                                    cursor.committed.tokens - 1, cursor.checkpoint.tokens));
+  }
+  if (committed.tokens % layout_.page_tokens > 0 && pages_.free() == 0) {
     return Error{fmt::format("KV pages: all {} are in use, a fork needs one", pages_.pages())};
   }
   const auto row = rows_.allocate();
@@ -95,25 +105,76 @@ Result<Residence> SequenceMemory::fork(const Residence& parent) {
   Residence child;
   child.memory_ = this;
   child.row_ = *row;
-  child.cursor_ = parent.cursor_;
+  child.cursor_ = {committed,
+                   layout_.recurrence == Recurrence::packed ? committed : cursor.checkpoint};
   child.base_ = child.home_ = parent.base_;
   expect_ok(slots_.retain(child.base_));
-  for (int i = 0; i < full; ++i) {
-    const PageId page = parent.pages_[static_cast<std::size_t>(i)];
-    expect_ok(pages_.retain(page));
-    child.pages_.push_back(page);
+  share_pages(parent, committed.tokens, child);
+  if (parent.has_row()) {
+    const auto from = rows_.row_memory(parent.row_);
+    const auto to = rows_.row_memory(child.row_);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      std::memcpy(to[i].data(), from[i].data(), from[i].size());
+    }
   }
-  if (partial > 0) {
-    child.pages_.push_back(pages_.allocate().value());
-    pages_.copy(parent.pages_[static_cast<std::size_t>(full)], child.pages_.back(), partial);
-  }
-  const auto from = rows_.row_memory(parent.row_);
-  const auto to = rows_.row_memory(child.row_);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    std::memcpy(to[i].data(), from[i].data(), from[i].size());
-  }
+  // The parent's conv ring need not reach back to its checkpoint; the slot has what is needed.
+  const bool at_end = parent.has_row() && committed == cursor.committed;
+  if (committed == child.cursor_.checkpoint && !at_end) load_conv_tail(child);
   publish(child);
   return child;
+}
+
+Result<Residence> SequenceMemory::checkpoint_of(const Residence& sequence) {
+  const Depth checkpoint = sequence.cursor_.checkpoint;
+  if (layout_.recurrence == Recurrence::packed || checkpoint.tokens == 0) {
+    return refuse("checkpoint", checkpoint.tokens, "a depth above 0, with replay on");
+  }
+  if (checkpoint.tokens % layout_.page_tokens > 0 && pages_.free() == 0) {
+    return Error{
+        fmt::format("KV pages: all {} are in use, a checkpoint needs one", pages_.pages())};
+  }
+  Residence kept;
+  kept.memory_ = this;
+  kept.cursor_ = {checkpoint, checkpoint};
+  kept.base_ = kept.home_ = sequence.base_;
+  expect_ok(slots_.retain(kept.base_));
+  share_pages(sequence, checkpoint.tokens, kept);
+  return kept;
+}
+
+void SequenceMemory::share_pages(const Residence& from, int tokens, Residence& to) {
+  const int full = tokens / layout_.page_tokens;
+  const int partial = tokens % layout_.page_tokens;
+  for (int i = 0; i < full; ++i) {
+    const PageId page = from.pages_[static_cast<std::size_t>(i)];
+    expect_ok(pages_.retain(page));
+    to.pages_.push_back(page);
+  }
+  if (partial > 0) {
+    to.pages_.push_back(pages_.allocate().value());
+    pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(), partial);
+  }
+}
+
+// Puts the checkpoint's conv tail, the inputs c-3 .. c-1, where a step at t = c looks for them.
+void SequenceMemory::load_conv_tail(const Residence& sequence) {
+  const Depth checkpoint = sequence.cursor_.checkpoint;
+  for (int layer = 0; layer < layout_.linear_layers; ++layer) {
+    const ConvTailView& tail = views_.conv_tails[static_cast<std::size_t>(layer)];
+    const ConvRingView& ring = views_.conv_rings[static_cast<std::size_t>(layer)];
+    const std::size_t bytes = static_cast<std::size_t>(tail.channels) * size_of(tail.type);
+    const auto* from =
+        static_cast<const std::byte*>(tail.inputs) +
+        static_cast<std::size_t>(sequence.base_.value) * tail.slot_stride * size_of(tail.type);
+    auto* to =
+        static_cast<std::byte*>(ring.inputs) + static_cast<std::size_t>(sequence.row_.value) *
+                                                   static_cast<std::size_t>(ring.conv_rows) * bytes;
+    for (int i = 0; i < kConvWidth - 1; ++i) {
+      const int row = layout_.geometry.conv_row(checkpoint - (kConvWidth - 1 - i));
+      std::memcpy(to + static_cast<std::size_t>(row) * bytes,
+                  from + static_cast<std::size_t>(i) * bytes, bytes);
+    }
+  }
 }
 
 int SequenceMemory::blocks_folded(const Residence& sequence, int tokens, Phase phase) const {
@@ -170,7 +231,7 @@ void SequenceMemory::release(Residence& sequence) {
   for (const PageId page : sequence.pages_) expect_ok(pages_.release(page));
   if (sequence.home_ != sequence.base_) expect_ok(slots_.release(sequence.home_));
   expect_ok(slots_.release(sequence.base_));
-  expect_ok(rows_.release(sequence.row_));
+  if (sequence.has_row()) expect_ok(rows_.release(sequence.row_));
   sequence.memory_ = nullptr;
   sequence.pages_.clear();
 }

@@ -18,7 +18,8 @@ namespace replayssm {
 
 class SequenceMemory;
 
-// One running sequence's holdings: a row, the slot of its checkpoint, pages, and where it stands.
+// One sequence's holdings: a row, the slot of its checkpoint, pages, and where it stands. A running
+// sequence has all of them; one that is kept as a checkpoint only has no row and stands at t = c.
 // Move-only; gives everything back when it is destroyed, and must not outlive the SequenceMemory it
 // came from.
 class Residence {
@@ -34,6 +35,9 @@ class Residence {
   // False when empty or moved from.
   explicit operator bool() const { return memory_ != nullptr; }
 
+  // Without a row there are no records and no conv inputs beyond the checkpoint's tail: it can be
+  // resumed from, not stepped.
+  bool has_row() const { return row_ != RowIndex{}; }
   RowIndex row() const { return row_; }
   // The host's mirror of t and c.
   const Cursor& cursor() const { return cursor_; }
@@ -92,7 +96,22 @@ class SequenceMemory {
 
   // A second sequence with the same past. Shares the base slot and the full pages, copies records,
   // conv rows and the last partial page; no state is copied. Refused as admit().
-  Result<Residence> fork(const Residence& parent);
+  Result<Residence> fork(const Residence& parent) {
+    return fork_at(parent, parent.cursor().committed);
+  }
+
+  // Whether a sequence can begin at `committed` of the parent's tokens: at its end and one before
+  // (the conv inputs reach that far), and at its checkpoint. With replay off: at its end.
+  bool can_fork_at(const Residence& parent, Depth committed) const;
+
+  // A second sequence whose past is the first `committed` tokens of the parent's, from its
+  // checkpoint. Refused where can_fork_at() says no, and as admit().
+  Result<Residence> fork_at(const Residence& parent, Depth committed);
+
+  // The sequence's checkpoint alone, by reference: its base slot and the pages up to it, without a
+  // row. Refused at checkpoint 0 and with replay off, where a state has no depth of its own, and
+  // when a page is missing.
+  Result<Residence> checkpoint_of(const Residence& sequence);
 
   // To be called before a step that evaluates `tokens` of the sequence: makes sure that it holds
   // the pages that the step fills, and a home slot of its own if the step folds. Refused when they
@@ -109,6 +128,10 @@ class SequenceMemory {
  private:
   friend class Residence;
   void release(Residence& sequence);
+  // Pages of the first `tokens` positions: shared where they are full, a copy of the last one.
+  // Precondition: a page is free if the last one is partial.
+  void share_pages(const Residence& from, int tokens, Residence& to);
+  void load_conv_tail(const Residence& sequence);
   bool writes_state(const Residence& sequence, int tokens, Phase phase) const;
   void publish(const Residence& sequence);
 

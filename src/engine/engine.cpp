@@ -79,6 +79,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   needs.max_useful_requests =
       std::min(needs.max_useful_requests, options.step_tokens / options.window_max);
   needs.slots_beyond_rows = options.slots_beyond_requests;
+  needs.kept_sequences_least = options.kept_sequences_least;
   const int rows =
       options.max_running_requests > 0 ? options.max_running_requests : needs.max_useful_requests;
   StepLimits limits;
@@ -91,9 +92,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   engine->plan_ = std::move(plan->memory);
   engine->context_length_ = plan->context_length;
 
-  engine->memory_ = std::make_unique<SequenceMemory>(
-      layout, PoolSizes{engine->plan_.rows, engine->plan_.slots, engine->plan_.pages},
-      options.poison);
+  engine->memory_ =
+      std::make_unique<SequenceMemory>(layout,
+                                       PoolSizes{engine->plan_.rows + engine->plan_.kept_rows,
+                                                 engine->plan_.slots, engine->plan_.pages},
+                                       options.poison);
   engine->runner_ =
       std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
   return engine;
@@ -113,16 +116,20 @@ Status Engine::check_prompt(std::span<const TokenId> tokens) const {
   return {};
 }
 
-Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams& sampling) {
+Result<Sequence> Engine::admit(std::vector<TokenId> tokens, const SamplingParams& sampling,
+                               Residence resumed) {
   REPLAYSSM_TRY(check_prompt(tokens));
-  auto residence = memory_->admit();
-  if (!residence) return residence.error();
+  if (!resumed) {
+    auto residence = memory_->admit();
+    if (!residence) return residence.error();
+    resumed = std::move(*residence);
+  }
   Sequence sequence;
   sequence.tokens = std::move(tokens);
   sequence.prompt_tokens = static_cast<int>(sequence.tokens.size());
   sequence.sampling = SamplingState(sampling);
   sequence.sampling.add_prompt(sequence.tokens);
-  sequence.memory = std::move(*residence);
+  sequence.memory = std::move(resumed);
   return sequence;
 }
 
@@ -191,22 +198,58 @@ Result<std::vector<StepResult>> Engine::step(std::span<const StepRow> rows) {
   for (const StepRow& row : rows) {
     StepResult result;
     result.sequence = row.sequence;
-    logit_row += row.logits;
     if (row.logits > 0) {
-      Sequence& sequence = *row.sequence;
-      const auto token =
-          sampler_.sample(runner_->logits_row(*logits, logit_row - 1), sequence.sampling);
-      if (token) {
-        result.token = *token;
-        sequence.tokens.push_back(*token);
-        sequence.sampling.add_output(*token);
-      } else {
-        result.error = token.error();
-      }
+      const Status read = read_logits(row, *logits, logit_row, result);
+      if (!read) result.error = read.error();
     }
+    logit_row += row.logits;
     results.push_back(std::move(result));
   }
   return results;
+}
+
+// Log-probabilities of the prompt where they are wanted; then, if the row is the sequence's last
+// one that waits, the next token.
+Status Engine::read_logits(const StepRow& row, std::span<const float> logits, int first_row,
+                           StepResult& result) {
+  Sequence& sequence = *row.sequence;
+  const auto logits_of = [&](int i) { return runner_->logits_row(logits, first_row + i); };
+  if (row.rules != nullptr && row.rules->prompt_logprobs() && row.phase == Phase::prefill) {
+    const int first = sequence.evaluated() - row.logits;
+    for (int i = 0; i < row.logits && first + i + 1 < sequence.prompt_tokens; ++i) {
+      if (const Status finite = check_finite(logits_of(i)); !finite) {
+        result.finite = false;
+        return finite;
+      }
+      const TokenId next = sequence.tokens[static_cast<std::size_t>(first + i + 1)];
+      result.prompt_logprobs.push_back(
+          token_logprobs(logits_of(i), next, *row.rules->prompt_logprobs()));
+    }
+  }
+  if (sequence.waiting() > 0) return {};
+  const auto last = logits_of(row.logits - 1);
+  if (const Status finite = check_finite(last); !finite) {
+    result.finite = false;
+    return finite;
+  }
+  LogitMask mask;
+  LogitBias bias;
+  if (row.rules != nullptr) {
+    mask = row.rules->mask(static_cast<int>(sequence.sampling.outputs()), config().vocab_size);
+    bias = row.rules->logit_bias();
+  }
+  const auto token = sampler_.sample(last, sequence.sampling, mask, bias);
+  if (!token) return token.error();
+  if (row.rules != nullptr) {
+    REPLAYSSM_TRY(row.rules->accept(*token));
+    if (row.rules->top_logprobs()) {
+      result.token_logprobs = token_logprobs(last, *token, *row.rules->top_logprobs());
+    }
+  }
+  result.token = *token;
+  sequence.tokens.push_back(*token);
+  sequence.sampling.add_output(*token);
+  return {};
 }
 
 }  // namespace replayssm

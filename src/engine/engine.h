@@ -13,6 +13,7 @@
 #include "cache/sequence_memory.h"
 #include "core/result.h"
 #include "core/thread_pool.h"
+#include "engine/output_rules.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
@@ -39,14 +40,19 @@ struct EngineOptions {
   int step_tokens = 256;          // the most tokens of a step, and so of a prompt chunk
   int logit_rows = 0;             // the most rows of logits of a step; 0: one window a request
   int slots_beyond_requests = 0;  // slots for shared checkpoints, beyond one a request
+  int kept_sequences_least = 0;   // room for a prefix cache, see MemoryNeeds; 0: none
   Poison poison = Poison::off;
 };
 
 // What a step gave one sequence.
 struct StepResult {
   Sequence* sequence = nullptr;
-  std::optional<TokenId> token;  // sampled and appended to sequence->tokens
-  std::optional<Error> error;    // the sequence has ended and must be dropped
+  std::optional<TokenId> token;                 // sampled and appended to sequence->tokens
+  std::optional<TokenLogprobs> token_logprobs;  // if the row's rules ask for them
+  // Of the tokens that follow the row's, as far as they are prompt, if asked for.
+  std::vector<TokenLogprobs> prompt_logprobs;
+  std::optional<Error> error;  // the sequence has ended and must be dropped
+  bool finite = true;          // false: logits that are not finite are the error
 };
 
 // Owns model, pools and threads. Sequences are the caller's, and are destroyed before the engine.
@@ -67,9 +73,11 @@ class Engine {
   int threads() const { return pool_->threads(); }
   int context_length() const { return context_length_; }
 
-  // A sequence whose tokens wait to be prefilled. Refused, with nothing changed: no tokens, ids
-  // outside the vocabulary, more than the context, or no room (with the numbers).
-  Result<Sequence> admit(std::vector<TokenId> tokens, const SamplingParams& sampling);
+  // A sequence whose tokens wait to be prefilled; with `resumed`, those that it has not evaluated,
+  // of which there is at least one. Refused, with nothing changed: no tokens, ids outside the
+  // vocabulary, more than the context, or no room (with the numbers).
+  Result<Sequence> admit(std::vector<TokenId> tokens, const SamplingParams& sampling,
+                         Residence resumed = {});
 
   // Refused as by admit(), without admitting anything.
   Status check_prompt(std::span<const TokenId> tokens) const;
@@ -87,9 +95,10 @@ class Engine {
   Result<std::vector<std::byte>> pause(const Sequence& sequence);
   Result<Sequence> resume(std::span<const std::byte> archive);
 
-  // Evaluates the rows, commits all their tokens, and samples for each row that asked for logits,
-  // from its last row of them. A sequence whose logits are not finite gets an error, its neighbours
-  // do not. An error of the call itself means that no row's sequence may be used again.
+  // Evaluates the rows, commits all their tokens, and samples for each row that asked for logits
+  // and has no further tokens waiting, from its last row of them. A sequence whose logits are not
+  // finite gets an error, its neighbours do not. An error of the call itself means that no row's
+  // sequence may be used again.
   Result<std::vector<StepResult>> step(std::span<const StepRow> rows);
 
   // Pages, and a home slot if one is needed, for a row that is to be stepped. Refused when there is
@@ -102,6 +111,8 @@ class Engine {
 
  private:
   Engine() = default;
+  Status read_logits(const StepRow& row, std::span<const float> logits, int first_row,
+                     StepResult& result);
 
   EngineOptions options_;
   int context_length_ = 0;

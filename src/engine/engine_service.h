@@ -3,24 +3,22 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "core/result.h"
 #include "engine/engine.h"
 #include "engine/engine_state.h"
 #include "engine/generation.h"
+#include "engine/scheduler.h"
 
 namespace replayssm {
-
-enum class SchedulePolicy {
-  first_come,  // "fcfs"
-  priority,    // larger GenerationRequest::priority first; may pause others
-};
 
 struct ServiceOptions {
   EngineOptions engine;
   SchedulePolicy policy = SchedulePolicy::first_come;
-  int max_queued_requests = 0;  // waiting ones; 0: no limit
+  // Requests that may wait beyond those that can run together; empty: no limit.
+  std::optional<int> max_queued_requests;
   bool prefix_cache = true;
   // Distance in tokens of the checkpoints kept along a prompt; a multiple of the fold block.
   int track_interval = 256;
@@ -63,7 +61,7 @@ class EngineService {
   void drain();
   // Whether nothing runs or waits.
   bool idle() const;
-  // The engine failed (Refusal::Kind::failed); its words.
+  // Steps have failed one after the other and the engine was given up (Refusal::Kind::failed).
   std::optional<Error> failure() const;
 
   // As of the end of the newest step.

@@ -46,9 +46,9 @@ struct EngineCounters {
   std::int64_t recomputed_tokens = 0;  // evaluated again after a preemption
   std::int64_t nonfinite_logits = 0;
 
-  std::int64_t prefix_queries = 0;                   // prompt tokens looked up
-  std::int64_t prefix_hits = 0;                      // of these, reused
-  std::array<std::int64_t, 5> prefix_tokens_lost{};  // by PrefixLoss
+  std::int64_t prefix_queries = 0;                               // prompt tokens looked up
+  std::int64_t prefix_hits = 0;                                  // of these, reused
+  std::array<std::int64_t, kPrefixLosses> prefix_tokens_lost{};  // by PrefixLoss
   std::int64_t entries_evicted = 0;
   std::int64_t publications_skipped = 0;  // no slot, row or page was free for them
   std::int64_t host_restores = 0;

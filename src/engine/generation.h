@@ -11,8 +11,10 @@
 #include <variant>
 #include <vector>
 
+#include "cache/prefix_loss.h"
 #include "core/result.h"
 #include "core/strong_id.h"
+#include "engine/logprobs.h"
 #include "engine/sampling_params.h"
 #include "grammar/reasoning_gate.h"
 
@@ -25,16 +27,16 @@ struct GenerationRequest {
   std::vector<TokenId> prompt;
   // Choice i samples with seed + i; nothing else differs between choices.
   SamplingParams sampling;
-  int choices = 1;  // n; they share one prefill
-  int max_tokens = 1;
-  int min_tokens = 0;  // no end token is chosen before so many output tokens
+  int max_tokens = 1;  // of each choice
   bool ignore_eos = false;
-  std::vector<TokenId> stop_token_ids;  // end the output as an end-of-sequence token does
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  int min_tokens = 0;                   // no end token is chosen before so many output tokens
+  int choices = 1;                      // n; they share one prefill
+  std::vector<TokenId> stop_token_ids = {};  // end the output as an end-of-sequence token does
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
   // Every choice starts with a copy; empty: any token may come.
-  std::shared_ptr<const grammar::ReasoningGate> constraint;
+  std::shared_ptr<const grammar::ReasoningGate> constraint = nullptr;
   // Log-probabilities of output tokens with so many alternatives each; empty: none.
-  std::optional<int> top_logprobs;
+  std::optional<int> top_logprobs = {};
   // The same for the tokens of the prompt (echo). The whole prompt is evaluated, nothing is reused.
   bool prompt_logprobs = false;
   // Larger goes first under the priority policy.
@@ -42,28 +44,8 @@ struct GenerationRequest {
   // Lengths of prefixes of the prompt at which another request will probably part from this one
   // (the end of system message and tools, the beginning of the answer, ..), in any order; the cache
   // keeps what it needs to resume there. Lengths outside 1 .. prompt length - 1 are ignored.
-  std::vector<int> branch_points;
+  std::vector<int> branch_points = {};
 };
-
-// Natural logarithms, of the model's distribution before penalties, temperature and masks.
-struct TokenLogprob {
-  TokenId token = 0;
-  double logprob = 0;
-};
-struct TokenLogprobs {
-  double logprob = 0;             // of the token itself
-  std::vector<TokenLogprob> top;  // the most likely tokens, most likely first
-};
-
-// Why fewer prompt tokens were reused than the cache knows.
-enum class PrefixLoss {
-  no_state,         // keys and values reach further than any checkpoint at hand
-  tail,             // the match ends inside an entry's records, which only its own end can resume
-  evicted,          // what would have served was evicted
-  format,           // an entry made with other formats
-  prompt_logprobs,  // the whole prompt had to be evaluated
-};
-std::string_view name_of(PrefixLoss loss);
 
 enum class FinishReason { stop, length, cancelled, error };
 std::string_view name_of(FinishReason reason);
@@ -75,9 +57,10 @@ struct GenerationTimings {
   double decode = 0;   // from the first token to the last
 };
 
-// The events of one generation come in this order: progress any number of times, prompt_evaluated
-// once, then tokens and ends of choices (choices mixed, each in order), finished once. If it ends
-// early, choice_finished and finished still come for everything that is open.
+// The events of one generation come in this order: PromptProgress any number of times,
+// PromptEvaluated once, then tokens and ends of choices (choices mixed, each in order),
+// GenerationFinished once. If it ends early, ChoiceFinished of every open choice and
+// GenerationFinished still come; PromptEvaluated does not if the prompt was not evaluated.
 struct PromptProgress {
   int evaluated = 0;  // reused tokens included
   int prompt_tokens = 0;

@@ -12,12 +12,17 @@
 
 namespace replayssm {
 
+class OutputRules;
+
 // What one sequence does in a step: evaluate the first `tokens` of its waiting ones.
 struct StepRow {
   Sequence* sequence = nullptr;
   int tokens = 0;
   Phase phase = Phase::decode;
   int logits = 0;  // wanted for the last so many of these tokens
+  // What the request asks of its tokens beyond the sampling parameters; may be null. Told of the
+  // token that the step samples.
+  OutputRules* rules = nullptr;
 };
 
 // The largest step; forward's workspace and the logits buffer are sized by it.

@@ -51,10 +51,10 @@ Status check_finite(std::span<const float> logits) {
 }
 
 Result<TokenId> Sampler::sample(std::span<const float> logits, const SamplingState& state,
-                                LogitMask mask) {
+                                LogitMask mask, LogitBias bias) {
   REPLAYSSM_TRY(check_finite(logits));
   const SamplingParams& params = state.params();
-  if (params.penalises() || !mask.empty()) {
+  if (params.penalises() || !mask.empty() || !bias.empty()) {
     adjusted_.assign(logits.begin(), logits.end());
     if (params.penalises()) {
       // Each token's own logit only, so the order of the map does not matter.
@@ -68,6 +68,10 @@ Result<TokenId> Sampler::sample(std::span<const float> logits, const SamplingSta
         }
         logit = static_cast<float>(x);
       }
+    }
+    for (const auto& [token, added] : bias) {
+      if (token < 0 || static_cast<std::size_t>(token) >= adjusted_.size()) continue;
+      adjusted_[static_cast<std::size_t>(token)] += added;
     }
     if (!mask.empty()) {
       for (std::size_t i = 0; i < adjusted_.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
@@ -41,10 +42,13 @@ class SamplingState {
 
 // Bit t of word t / 32 says whether token t may be chosen. Empty: every token may.
 using LogitMask = std::span<const std::uint32_t>;
+// Tokens and what is added to their logits. Tokens outside the vocabulary are ignored.
+using LogitBias = std::span<const std::pair<TokenId, float>>;
 
 // The steps, in this order (Hugging Face's, so that equal settings mean the same):
 //   repetition penalty  logit / r if positive, logit * r otherwise, for tokens of prompt and output
 //   frequency, presence logit - f * count - p, for tokens of the output
+//   bias
 //   mask
 //   greedy              temperature 0: the largest logit, the smallest id among equals
 //   temperature         logit / temperature
@@ -59,7 +63,7 @@ class Sampler {
   // finite (checked first; the request ends), a mask that allows nothing. The caller calls
   // add_output with what it accepts.
   Result<TokenId> sample(std::span<const float> logits, const SamplingState& state,
-                         LogitMask mask = {});
+                         LogitMask mask = {}, LogitBias bias = {});
 
  private:
   struct Candidate {

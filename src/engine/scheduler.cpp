@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "engine/scheduled_choice.h"
+
 namespace replayssm {
 namespace {
 
@@ -19,216 +21,343 @@ SequenceCounters difference(const SequenceCounters& now, const SequenceCounters&
 
 }  // namespace
 
-std::string_view name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::cancelled:
-      return "cancelled";
-    case FinishReason::error:
-      return "error";
+Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
+    : engine_(engine), options_(options) {}
+Scheduler::~Scheduler() = default;
+
+std::optional<Refusal> Scheduler::check_length(int prompt_tokens, int max_tokens,
+                                               int choices) const {
+  const auto refusal = [](Refusal::Kind kind, std::string_view field, const Error& error) {
+    return Refusal{kind, std::string(field), error.message};
+  };
+  if (max_tokens < 1) {
+    return refusal(Refusal::Kind::invalid, "max_tokens",
+                   refuse("max_tokens", max_tokens, "at least 1"));
   }
-  return "unknown";
-}
-
-Result<RequestId> Scheduler::submit(Request request) {
-  REPLAYSSM_TRY(engine_.check_prompt(request.prompt));
-  auto entry = std::make_unique<Entry>();
-  const int prompt_tokens = static_cast<int>(request.prompt.size());
-  entry->prompt = std::move(request.prompt);
-  entry->sampling = request.sampling;
-  entry->max_tokens = request.max_tokens;
-  entry->ignore_eos = request.ignore_eos;
-  return enqueue(std::move(entry), prompt_tokens);
-}
-
-Result<RequestId> Scheduler::submit(Sequence sequence, int max_tokens, bool ignore_eos) {
-  auto entry = std::make_unique<Entry>();
-  entry->sequence = std::move(sequence);
-  entry->reused_tokens = entry->sequence.evaluated();
-  entry->before = entry->sequence.counters;
-  entry->max_tokens = max_tokens;
-  entry->ignore_eos = ignore_eos;
-  const int tokens = static_cast<int>(entry->sequence.tokens.size());
-  return enqueue(std::move(entry), tokens);
-}
-
-Result<RequestId> Scheduler::enqueue(EntryPtr entry, int prompt_tokens) {
-  if (entry->max_tokens < 1) return refuse("max_tokens", entry->max_tokens, "at least 1");
-  const std::int64_t longest = std::int64_t{prompt_tokens} + entry->max_tokens;
+  const std::int64_t longest = std::int64_t{prompt_tokens} + max_tokens;
   if (longest > engine_.context_length()) {
-    return refuse("max_tokens", entry->max_tokens,
-                  fmt::format("at most {}: the prompt has {} tokens and the context {}",
-                              engine_.context_length() - prompt_tokens, prompt_tokens,
-                              engine_.context_length()));
+    return refusal(Refusal::Kind::too_long, "max_tokens",
+                   refuse("max_tokens", max_tokens,
+                          fmt::format("at most {}: the prompt has {} tokens and the context {}",
+                                      std::max(0, engine_.context_length() - prompt_tokens),
+                                      prompt_tokens, engine_.context_length())));
   }
-  entry->pages = engine_.memory().layout().pages_for(longest);
-  if (entry->pages > engine_.plan().pages) {
-    return refuse(
-        "max_tokens", entry->max_tokens,
-        fmt::format("what {} KV pages of {} tokens hold: {} tokens with the prompt's {}",
-                    engine_.plan().pages, engine_.memory().layout().page_tokens,
-                    engine_.plan().pages * engine_.memory().layout().page_tokens, prompt_tokens));
+  const int pages = engine_.memory().layout().pages_for(longest);
+  if (pages > engine_.plan().pages) {
+    return refusal(
+        Refusal::Kind::too_long, "max_tokens",
+        refuse("max_tokens", max_tokens,
+               fmt::format("what {} KV pages of {} tokens hold: {} tokens with the prompt's {}",
+                           engine_.plan().pages, engine_.memory().layout().page_tokens,
+                           engine_.plan().pages * engine_.memory().layout().page_tokens,
+                           prompt_tokens)));
   }
-  entry->id = RequestId{next_id_++};
-  entry->submitted = Clock::now();
-  const RequestId id = entry->id;
-  waiting_.push_back(std::move(entry));
-  return id;
-}
-
-void Scheduler::cancel(RequestId request) {
-  for (const EntryPtr& entry : running_) {
-    if (entry->id == request) entry->cancelled = true;
-  }
-  for (const EntryPtr& entry : waiting_) {
-    if (entry->id == request) entry->cancelled = true;
-  }
-}
-
-int Scheduler::promised_pages() const {
-  int pages = 0;
-  for (const EntryPtr& entry : running_) pages += entry->pages;
-  return pages;
-}
-
-// In the order of submission: a large request at the head of the queue is not overtaken.
-std::optional<Error> Scheduler::admit() {
-  while (!waiting_.empty()) {
-    Entry& entry = *waiting_.front();
-    if (promised_pages() + entry.pages > engine_.plan().pages) {
-      return Error{fmt::format("KV pages: {} are needed, {} of {} are promised", entry.pages,
-                               promised_pages(), engine_.plan().pages)};
-    }
-    if (!entry.sequence.memory) {
-      auto sequence = engine_.admit(entry.prompt, entry.sampling);
-      // Rows or slots; they come free when a running request ends.
-      if (!sequence) return sequence.error();
-      entry.sequence = std::move(*sequence);
-    }
-    entry.started = Clock::now();
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+  if (choices < 1 || choices > engine_.plan().rows) {
+    return refusal(
+        Refusal::Kind::invalid, "n",
+        refuse("n", choices,
+               fmt::format("1 to {}, the requests that can run together", engine_.plan().rows)));
   }
   return std::nullopt;
 }
 
-std::vector<StepRow> Scheduler::compose(StepEvents& events) {
-  std::vector<StepRow> rows;
-  std::optional<Error> no_room;
-  Entry* stuck = nullptr;
-  int budget = engine_.runner().limits().tokens;
-  for (const Phase phase : {Phase::decode, Phase::prefill}) {
-    for (const EntryPtr& entry : running_) {
-      if (entry->sequence.phase() != phase || budget == 0) continue;
-      const StepRow row = Engine::next_row(entry->sequence, budget);
-      const Status ready = engine_.prepare(row);
-      if (!ready) {
-        // The others go on, and what they fold or finish makes room.
-        if (stuck == nullptr) stuck = entry.get();
-        no_room = ready.error();
-        continue;
-      }
-      budget -= row.tokens;
-      rows.push_back(row);
-    }
+std::optional<Refusal> Scheduler::check(const GenerationRequest& request) const {
+  if (const Status prompt = engine_.check_prompt(request.prompt); !prompt.ok()) {
+    const bool long_prompt = static_cast<int>(request.prompt.size()) > engine_.context_length();
+    return Refusal{long_prompt ? Refusal::Kind::too_long : Refusal::Kind::invalid, "prompt",
+                   prompt.error().message};
   }
-  if (rows.empty() && stuck != nullptr) finish(*stuck, FinishReason::error, no_room, events);
-  return rows;
+  return check_length(static_cast<int>(request.prompt.size()), request.max_tokens, request.choices);
+}
+
+Result<GenerationId> Scheduler::submit(GenerationRequest request, std::optional<GenerationId> id) {
+  if (const auto refusal = check(request)) {
+    ++counters_.requests_refused;
+    return Error{refusal->message};
+  }
+  auto choice = std::make_unique<Choice>();
+  choice->generation = std::make_shared<Generation>();
+  choice->rules = OutputRules(request, engine_.config().eos);
+  Sequence& sequence = choice->sequence;
+  sequence.tokens = std::move(request.prompt);
+  sequence.prompt_tokens = static_cast<int>(sequence.tokens.size());
+  sequence.sampling = SamplingState(request.sampling);
+  sequence.sampling.add_prompt(sequence.tokens);
+  Generation& generation = *choice->generation;
+  generation.prompt_tokens = sequence.prompt_tokens;
+  generation.unfinished = request.choices;
+  generation.forked = request.choices == 1;
+  for (const int depth : request.branch_points) {
+    if (depth > 0 && depth < sequence.prompt_tokens) generation.branch_points.insert(depth);
+  }
+  generation.request = std::move(request);
+  return enqueue(std::move(choice), id);
+}
+
+Result<GenerationId> Scheduler::submit(Sequence sequence, int max_tokens, bool ignore_eos) {
+  const int tokens = static_cast<int>(sequence.tokens.size());
+  if (const auto refusal = check_length(tokens, max_tokens, 1)) return Error{refusal->message};
+  auto choice = std::make_unique<Choice>();
+  choice->generation = std::make_shared<Generation>();
+  GenerationRequest request;
+  request.sampling = sequence.sampling.params();
+  request.max_tokens = max_tokens;
+  request.ignore_eos = ignore_eos;
+  choice->rules = OutputRules(request, engine_.config().eos);
+  choice->generation->request = std::move(request);
+  choice->generation->prompt_tokens = tokens;
+  choice->generation->prompt.cached_tokens = sequence.evaluated();
+  choice->before = sequence.counters;
+  choice->sequence = std::move(sequence);
+  return enqueue(std::move(choice));
+}
+
+GenerationId Scheduler::enqueue(ChoicePtr choice, std::optional<GenerationId> given) {
+  Generation& generation = *choice->generation;
+  generation.id = given.value_or(GenerationId{next_id_});
+  next_id_ = generation.id.value + 1;
+  generation.submitted = Clock::now();
+  counters_.prompt_tokens += generation.prompt_tokens;
+  counters_.request_prompt_tokens.observe(generation.prompt_tokens);
+  const GenerationId id = generation.id;
+  wait(std::move(choice));
+  return id;
+}
+
+// In the order of admission, which is that of submission but for priorities. A choice that was
+// paused goes back to where it came from.
+bool Scheduler::before(const Choice& a, const Choice& b) const {
+  const GenerationRequest& x = a.generation->request;
+  const GenerationRequest& y = b.generation->request;
+  if (options_.policy == SchedulePolicy::priority && x.priority != y.priority) {
+    return x.priority > y.priority;
+  }
+  if (a.generation->id != b.generation->id) return a.generation->id < b.generation->id;
+  return a.index < b.index;
+}
+
+void Scheduler::wait(ChoicePtr choice) {
+  const auto place =
+      std::upper_bound(waiting_.begin(), waiting_.end(), choice,
+                       [&](const ChoicePtr& a, const ChoicePtr& b) { return before(*a, *b); });
+  waiting_.insert(place, std::move(choice));
+}
+
+void Scheduler::cancel(GenerationId request) {
+  const auto mark = [&](const ChoicePtr& choice) {
+    if (choice->generation->id == request) choice->generation->cancelled = true;
+  };
+  std::for_each(running_.begin(), running_.end(), mark);
+  std::for_each(waiting_.begin(), waiting_.end(), mark);
+}
+
+void Scheduler::stop_choice(GenerationId request, int index, int output_tokens) {
+  const auto mark = [&](const ChoicePtr& choice) {
+    if (choice->generation->id != request || choice->index != index) return;
+    choice->stop_after = std::clamp(output_tokens, 0, choice->outputs);
+  };
+  std::for_each(running_.begin(), running_.end(), mark);
+  std::for_each(waiting_.begin(), waiting_.end(), mark);
+}
+
+// What was cancelled or stopped ends wherever it stands: it needs no room for that.
+void Scheduler::end_early(StepEvents& events) {
+  const auto end = [&](const ChoicePtr& choice) {
+    if (choice->generation->cancelled) {
+      finish(*choice, FinishReason::cancelled, std::nullopt, events);
+    } else if (choice->stop_after) {
+      finish(*choice, FinishReason::stop, std::nullopt, events);
+    }
+  };
+  std::for_each(running_.begin(), running_.end(), end);
+  std::for_each(waiting_.begin(), waiting_.end(), end);
+  drop_finished();
 }
 
 Result<StepEvents> Scheduler::step() {
   StepEvents events;
-  // Wherever it stands in the queue: it needs no room to end.
-  std::erase_if(waiting_, [&](const EntryPtr& entry) {
-    if (!entry->cancelled) return false;
-    entry->started = Clock::now();
-    finish(*entry, FinishReason::cancelled, std::nullopt, events);
-    return true;
-  });
+  end_early(events);
   auto no_room = admit();
   if (no_room && running_.empty()) {
     // What has just ended gives its memory back when the caller drops it.
     if (!events.finished.empty()) return events;
     // Nobody is left who could make room.
-    waiting_.front()->started = Clock::now();
     finish(*waiting_.front(), FinishReason::error, std::move(no_room), events);
-    waiting_.pop_front();
+    drop_finished();
     return events;
   }
-  for (const EntryPtr& entry : running_) {
-    if (entry->cancelled) finish(*entry, FinishReason::cancelled, std::nullopt, events);
-  }
-  drop_finished();
   const std::vector<StepRow> rows = compose(events);
   drop_finished();
   if (rows.empty()) return events;
 
-  auto results = engine_.step(rows);
-  if (!results) {
-    running_.clear();
-    return results.error();
+  std::vector<SequenceCounters> before;
+  int tokens = 0;
+  for (const StepRow& row : rows) {
+    before.push_back(row.sequence->counters);
+    tokens += row.tokens;
   }
+  auto results = engine_.step(rows);
+  if (!results) return results.error();
+  ++counters_.steps;
+  counters_.iteration_tokens.observe(tokens);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const StepResult& result = (*results)[i];
-    const auto owner = std::find_if(running_.begin(), running_.end(), [&](const EntryPtr& e) {
-      return &e->sequence == result.sequence;
+    StepResult& result = (*results)[i];
+    const auto owner = std::find_if(running_.begin(), running_.end(), [&](const ChoicePtr& c) {
+      return &c->sequence == result.sequence;
     });
-    Entry& entry = **owner;
-    if (rows[i].phase == Phase::prefill) {
-      events.progress.push_back(
-          {entry.id, entry.sequence.evaluated(), entry.sequence.prompt_tokens});
-    }
-    if (result.error) {
-      finish(entry, FinishReason::error, result.error, events);
-    } else if (result.token) {
-      take_token(entry, *result.token, events);
-    }
+    count(**owner, rows[i], before[i]);
+    take(**owner, rows[i], result, events);
   }
   drop_finished();
   return events;
 }
 
-void Scheduler::take_token(Entry& entry, TokenId token, StepEvents& events) {
-  if (entry.outputs == 0) entry.first_token = Clock::now();
-  ++entry.outputs;
-  if (!entry.ignore_eos && engine_.config().is_eos(token)) {
-    finish(entry, FinishReason::stop, std::nullopt, events);
-    return;
+StepEvents Scheduler::abandon(const Error& error) {
+  StepEvents events;
+  for (const ChoicePtr& choice : running_) {
+    if (choice->generation != nullptr) finish(*choice, FinishReason::error, error, events);
   }
-  events.tokens.push_back({entry.id, token});
-  if (entry.outputs == entry.max_tokens) {
-    finish(entry, FinishReason::length, std::nullopt, events);
+  drop_finished();
+  return events;
+}
+
+void Scheduler::count(Choice& choice, const StepRow& row, const SequenceCounters& before) {
+  const SequenceCounters now = difference(choice.sequence.counters, before);
+  if (now.folds > 0) choice.last_fold = choice.sequence.evaluated();
+  (row.phase == Phase::prefill ? counters_.folds_prefill : counters_.folds_due) += now.folds;
+  counters_.state_bytes_read += now.state_bytes_read;
+  counters_.state_bytes_written += now.state_bytes_written;
+  if (row.phase != Phase::prefill) {
+    counters_.ring_occupancy.observe(choice.sequence.memory.cursor().pending());
   }
 }
 
-void Scheduler::finish(Entry& entry, FinishReason reason, std::optional<Error> error,
+// What a step gave one of its rows.
+void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events) {
+  Generation& generation = *choice.generation;
+  if (result.error) {
+    counters_.nonfinite_logits += result.finite ? 0 : 1;
+    finish(choice, FinishReason::error, result.error, events);
+    return;
+  }
+  if (row.phase == Phase::prefill && !generation.prompt_done) {
+    events.progress.push_back(
+        {generation.id, choice.sequence.evaluated(), generation.prompt_tokens});
+    for (TokenLogprobs& logprobs : result.prompt_logprobs) {
+      generation.prompt.logprobs.emplace_back(std::move(logprobs));
+    }
+    if (choice.sequence.evaluated() == generation.prompt_tokens) prompt_evaluated(choice, events);
+  }
+  publish(choice);
+  if (!generation.forked && choice.sequence.evaluated() == generation.prompt_tokens - 1) {
+    if (const Status forked = fork_choices(choice); !forked.ok()) {
+      finish(choice, FinishReason::error, forked.error(), events);
+      return;
+    }
+  }
+  if (result.token) take_token(choice, *result.token, std::move(result.token_logprobs), events);
+}
+
+void Scheduler::prompt_evaluated(Choice& choice, StepEvents& events) {
+  Generation& generation = *choice.generation;
+  generation.prompt_done = true;
+  choice.rules.prompt_is_done();
+  events.prompts.push_back({generation.id, generation.prompt});
+  generation.prompt.logprobs = {};
+}
+
+void Scheduler::take_token(Choice& choice, TokenId token, std::optional<TokenLogprobs> logprobs,
+                           StepEvents& events) {
+  const auto now = Clock::now();
+  Generation& generation = *choice.generation;
+  if (choice.outputs == 0) {
+    choice.first_token = now;
+    if (choice.index == 0) {
+      counters_.time_to_first_token.observe(seconds(now - generation.submitted));
+    }
+  } else {
+    counters_.inter_token_latency.observe(seconds(now - choice.last_token));
+  }
+  choice.last_token = now;
+  ++choice.outputs;
+  ++counters_.generation_tokens;
+  if (choice.rules.ends(token)) {
+    finish(choice, FinishReason::stop, std::nullopt, events);
+    return;
+  }
+  events.tokens.push_back({generation.id, choice.index, token, std::move(logprobs)});
+  if (choice.outputs == generation.request.max_tokens) {
+    finish(choice, FinishReason::length, std::nullopt, events);
+  }
+}
+
+void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error> error,
                        StepEvents& events) {
   const auto now = Clock::now();
+  const auto generation = std::move(choice.generation);  // null marks it as finished
+  if (!generation->started) generation->started = now;
+  const auto& tokens = choice.sequence.tokens;
   Finished finished;
-  finished.request = entry.id;
+  finished.request = generation->id;
+  finished.choice = choice.index;
   finished.reason = reason;
   finished.error = std::move(error);
-  finished.prompt_tokens =
-      entry.sequence.memory ? entry.sequence.prompt_tokens : static_cast<int>(entry.prompt.size());
-  finished.reused_tokens = entry.reused_tokens;
-  const auto& tokens = entry.sequence.tokens;
-  finished.output.assign(tokens.end() - entry.outputs, tokens.end());
-  if (reason == FinishReason::stop) finished.output.pop_back();
-  finished.timings.waiting = seconds(entry.started - entry.submitted);
-  finished.timings.prefill = seconds((entry.outputs > 0 ? entry.first_token : now) - entry.started);
-  finished.timings.decode = entry.outputs > 0 ? seconds(now - entry.first_token) : 0;
-  finished.counters = difference(entry.sequence.counters, entry.before);
-  if (reason != FinishReason::error) finished.sequence = std::move(entry.sequence);
-  entry.sequence = Sequence{};
-  entry.id = RequestId{};  // marks it as finished
+  finished.prompt_tokens = generation->prompt_tokens;
+  finished.reused_tokens = generation->prompt.cached_tokens;
+  finished.output.assign(tokens.end() - choice.outputs, tokens.end());
+  if (reason == FinishReason::stop && choice.stop_after) {
+    finished.output.resize(static_cast<std::size_t>(*choice.stop_after));
+  } else if (reason == FinishReason::stop) {
+    finished.stop_token = finished.output.back();
+    finished.output.pop_back();
+  }
+  const int completion = choice.stop_after.value_or(choice.outputs);
+  generation->completion_tokens += completion;
+  counters_.request_generation_tokens.observe(completion);
+  finished.timings.waiting = seconds(*generation->started - generation->submitted);
+  finished.timings.prefill =
+      seconds((choice.outputs > 0 ? choice.first_token : now) - *generation->started);
+  finished.timings.decode = choice.outputs > 0 ? seconds(now - choice.first_token) : 0;
+  finished.counters = difference(choice.sequence.counters, choice.before);
+
+  // A first choice that ends before the others exist ends them too.
+  for (int i = 1; !generation->forked && i < generation->request.choices; ++i) {
+    Finished other;
+    other.request = generation->id;
+    other.choice = i;
+    other.reason = reason;
+    other.error = finished.error;
+    other.prompt_tokens = generation->prompt_tokens;
+    events.finished.push_back(std::move(other));
+    --generation->unfinished;
+  }
+  --generation->unfinished;
+  if (generation->unfinished == 0) {
+    ++counters_.requests_finished[static_cast<std::size_t>(reason)];
+    counters_.end_to_end_latency.observe(seconds(now - generation->submitted));
+    counters_.queue_time.observe(finished.timings.waiting);
+    counters_.prefill_time.observe(finished.timings.prefill);
+    counters_.decode_time.observe(finished.timings.decode);
+    finished.generation =
+        GenerationFinished{generation->prompt_tokens,      generation->prompt.cached_tokens,
+                           generation->prompt.lost_tokens, generation->prompt.lost_reason,
+                           generation->completion_tokens,  finished.timings};
+  }
+  if (reason != FinishReason::error) {
+    if (options_.cache != nullptr) {
+      keep_at_end(choice);
+    } else {
+      finished.sequence = std::move(choice.sequence);
+    }
+  }
+  choice.sequence = Sequence{};
   events.finished.push_back(std::move(finished));
 }
 
 void Scheduler::drop_finished() {
-  std::erase_if(running_, [](const EntryPtr& entry) { return entry->id == RequestId{}; });
+  const auto finished = [](const ChoicePtr& choice) { return choice->generation == nullptr; };
+  std::erase_if(running_, finished);
+  std::erase_if(waiting_, finished);
 }
 
 }  // namespace replayssm

@@ -1,6 +1,7 @@
-// Which sequences take part in which step. First come, first served: requests wait until the memory
-// plan has room for all that they may need, then run to their end; prompt chunks fill up steps in
-// which the others decode.
+// Which sequences take part in which step. Requests wait until the memory plan has room for them,
+// then run; prompt chunks fill up steps in which others decode. A running sequence whose place or
+// memory another one needs more is paused: it goes into the prefix cache like any sequence, and
+// resumes from there, from its end or from the deepest part of it that is left.
 #pragma once
 
 #include <atomic>
@@ -9,117 +10,161 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
+#include "cache/prefix_cache.h"
 #include "core/result.h"
-#include "core/strong_id.h"
 #include "engine/engine.h"
+#include "engine/engine_state.h"
 #include "engine/generation.h"
 
 namespace replayssm {
 
-using RequestId = StrongId<struct RequestTag>;
-
-struct Request {
-  std::vector<TokenId> prompt;
-  SamplingParams sampling;
-  int max_tokens = 1;
-  bool ignore_eos = false;
+enum class SchedulePolicy {
+  first_come,  // "fcfs"
+  priority,    // larger GenerationRequest::priority first; may pause others
 };
 
-// Seconds are wall time.
-struct RequestTimings {
-  double waiting = 0;  // from submission to the first step
-  double prefill = 0;  // from there to the first token
-  double decode = 0;   // from the first token to the last
+struct SchedulerOptions {
+  SchedulePolicy policy = SchedulePolicy::first_come;
+  // Where sequences go when they end or are paused; null: they are handed back, or dropped and
+  // evaluated again. Outlives the scheduler.
+  PrefixCache* cache = nullptr;
+  // The most tokens between checkpoints that the cache is given along a sequence; a multiple of the
+  // fold block.
+  int track_interval = 256;
 };
 
+// How one choice of a request ended.
 struct Finished {
-  RequestId request;
+  GenerationId request;
+  int choice = 0;
   FinishReason reason = FinishReason::stop;
   std::optional<Error> error;  // with FinishReason::error
-  // Output without the token that ended it, if that was an end-of-sequence token.
+  // Without the token that ended it, if that was an end token.
   std::vector<TokenId> output;
+  std::optional<TokenId> stop_token;  // the token that ended it
   int prompt_tokens = 0;
   int reused_tokens = 0;  // of the prompt, evaluated before this request
-  RequestTimings timings;
-  SequenceCounters counters;  // of this request alone
-  // Still holding its memory, so that it can be extended; whoever does not want to go on drops it,
-  // so that others find room. Empty if it never ran or has failed.
+  GenerationTimings timings;
+  SequenceCounters counters;  // of this choice alone
+  // With the request's last choice.
+  std::optional<GenerationFinished> generation;
+  // Without a cache: still holding its memory, so that it can be extended; whoever does not want to
+  // go on drops it, so that others find room. Empty if it never ran or has failed.
   Sequence sequence;
 };
 
-// What happened in a step. `tokens` are those that belong to the output, in order.
+// What happened in a step, to be read in the order of the members.
 struct StepEvents {
-  struct Token {
-    RequestId request;
-    TokenId token = 0;
-  };
   struct Progress {
-    RequestId request;
+    GenerationId request;
     int evaluated = 0;  // of the prompt
     int prompt = 0;
   };
-  std::vector<Token> tokens;
+  struct Prompt {
+    GenerationId request;
+    PromptEvaluated event;
+  };
+  struct Token {
+    GenerationId request;
+    int choice = 0;
+    TokenId token = 0;
+    std::optional<TokenLogprobs> logprobs;
+  };
   std::vector<Progress> progress;
+  std::vector<Prompt> prompts;
+  std::vector<Token> tokens;  // those that belong to the output, in order
   std::vector<Finished> finished;
 };
 
-// One thread. The engine outlives it.
+// One thread, but for check(). The engine outlives it.
 class Scheduler {
  public:
-  explicit Scheduler(Engine& engine) : engine_(engine) {}
+  explicit Scheduler(Engine& engine, const SchedulerOptions& options = {});
+  ~Scheduler();
 
-  // Refused, with nothing changed, when the request could never run: an empty or foreign prompt,
-  // prompt and max_tokens beyond the context or beyond all pages.
-  Result<RequestId> submit(Request request);
+  // What is wrong with a request that could never run, if anything: an empty or foreign prompt,
+  // prompt and max_tokens beyond the context or beyond all pages, more choices than can run. Any
+  // thread.
+  std::optional<Refusal> check(const GenerationRequest& request) const;
+
+  // Refused as check() says, with nothing changed. `id`: larger than all before; the next number if
+  // it is not given.
+  Result<GenerationId> submit(GenerationRequest request, std::optional<GenerationId> id = {});
 
   // Goes on with a sequence that Engine::extend has given a next prompt.
-  Result<RequestId> submit(Sequence sequence, int max_tokens, bool ignore_eos = false);
+  Result<GenerationId> submit(Sequence sequence, int max_tokens, bool ignore_eos = false);
 
   // Ends the request before the next step; it is reported as finished then. Unknown ids: nothing.
-  void cancel(RequestId request);
+  void cancel(GenerationId request);
+
+  // Ends one choice before the next step, with FinishReason::stop and its first `output_tokens`
+  // tokens. Unknown ids: nothing.
+  void stop_choice(GenerationId request, int choice, int output_tokens);
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int running() const { return static_cast<int>(running_.size()); }
+  int waiting() const { return static_cast<int>(waiting_.size()); }
 
   // Admits what fits, runs one step, reports. A request that finds no room although nothing runs
-  // (finished sequences that are still held, for example) ends with an error. An error of the call
-  // means that the engine failed and every running sequence is lost.
+  // (finished sequences that are still held, for example) ends with an error. After an error or an
+  // exception of the call no running sequence may go on: abandon() follows.
   Result<StepEvents> step();
+
+  // Ends everything that runs with this error and gives its memory back. What waits stays.
+  StepEvents abandon(const Error& error);
+
+  EngineState state() const;
+  const EngineCounters& counters() const { return counters_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Entry {
-    RequestId id;
-    std::vector<TokenId> prompt;
-    SamplingParams sampling;
-    int max_tokens = 1;
-    bool ignore_eos = false;
-    bool cancelled = false;
-    int pages = 0;  // promised
-    Sequence sequence;
-    int reused_tokens = 0;
-    int outputs = 0;
-    SequenceCounters before;
-    Clock::time_point submitted, started, first_token;
-  };
-  using EntryPtr = std::unique_ptr<Entry>;
+  struct Generation;
+  struct Choice;
+  using ChoicePtr = std::unique_ptr<Choice>;
 
-  Result<RequestId> enqueue(EntryPtr entry, int prompt_tokens);
+  GenerationId enqueue(ChoicePtr choice, std::optional<GenerationId> id = {});
+  std::optional<Refusal> check_length(int prompt_tokens, int max_tokens, int choices) const;
+  void wait(ChoicePtr choice);
+  bool before(const Choice& a, const Choice& b) const;
+
   // The reason why the first waiting request could not be admitted, if so.
   std::optional<Error> admit();
+  std::optional<Error> lacks(const Choice& choice) const;
+  bool make_way(const Choice& choice);
+  Status place(Choice& choice);
+  void account_for_reuse(Choice& choice, const PrefixCache::Match& match);
+  void pause(ChoicePtr choice);
+  int rows_taken() const;
+  int pages_promised() const;
+  int pages_promised(const Choice& choice) const;
+
   std::vector<StepRow> compose(StepEvents& events);
-  void take_token(Entry& entry, TokenId token, StepEvents& events);
-  void finish(Entry& entry, FinishReason reason, std::optional<Error> error, StepEvents& events);
+  StepRow next_row(Choice& choice, int tokens, int logits) const;
+  Status prepare(const StepRow& row);
+
+  void take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events);
+  void prompt_evaluated(Choice& choice, StepEvents& events);
+  void take_token(Choice& choice, TokenId token, std::optional<TokenLogprobs> logprobs,
+                  StepEvents& events);
+  void publish(Choice& choice);
+  void keep_at_end(Choice& choice);
+  Status fork_choices(Choice& leader);
+  void count(Choice& choice, const StepRow& row, const SequenceCounters& before);
+
+  void end_early(StepEvents& events);
+  void finish(Choice& choice, FinishReason reason, std::optional<Error> error, StepEvents& events);
   void drop_finished();
-  int promised_pages() const;
 
   Engine& engine_;
+  SchedulerOptions options_;
   std::int32_t next_id_ = 0;
-  std::deque<EntryPtr> waiting_;
-  std::vector<EntryPtr> running_;
+  std::deque<ChoicePtr> waiting_;  // in the order of admission
+  std::vector<ChoicePtr> running_;
+  EngineCounters counters_;
 };
 
 }  // namespace replayssm

@@ -41,4 +41,15 @@ inline Cursor advanced(const Cursor& cursor, int blocks, int tokens, const FoldG
   return Cursor{cursor.committed + tokens, cursor.checkpoint + blocks * geometry.fold_block()};
 }
 
+// The largest depth, of at most `most` tokens, at which a second sequence can begin from what one
+// that stands here holds: its end, one before (its conv inputs reach that far), its checkpoint; 0
+// if there is none. Without a ring the state has no depth but its own.
+inline Depth resume_depth(const Cursor& cursor, int most, bool replay) {
+  if (cursor.committed.tokens <= most) return cursor.committed;
+  if (!replay) return Depth{};
+  if (cursor.committed.tokens - 1 <= most && cursor.pending() > 0) return cursor.committed - 1;
+  if (cursor.checkpoint.tokens <= most) return cursor.checkpoint;
+  return Depth{};
+}
+
 }  // namespace replayssm

@@ -15,6 +15,15 @@ std::int64_t row_bytes(const MemoryNeeds& n) {
   return n.slot + n.ring_per_row + n.conv_ring_per_row;
 }
 
+std::int64_t kept_sequences(const MemoryNeeds& n, std::int64_t rows) {
+  return n.kept_sequences_least == 0 ? 0 : std::max<std::int64_t>(n.kept_sequences_least, rows);
+}
+
+std::int64_t bytes_of_rows(const MemoryNeeds& n, std::int64_t rows) {
+  const std::int64_t kept = kept_sequences(n, rows);
+  return (rows + kept) * row_bytes(n) + kept * n.slot;
+}
+
 std::int64_t fixed_bytes(const MemoryNeeds& n) {
   return n.weights + n.workspace + n.drafter + n.graphs + n.slots_beyond_rows * n.slot;
 }
@@ -59,34 +68,46 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
   const std::int64_t page_bytes = needs.kv_per_token * needs.page_tokens;
   const std::int64_t context_pages = pages_for(needs.context_length, needs.page_tokens);
   const std::int64_t wanted = std::max(1, needs.max_running_requests);
+  const std::int64_t kept_least = kept_sequences(needs, wanted);
   const std::int64_t smallest =
-      fixed_bytes(needs) + wanted * row_bytes(needs) + context_pages * page_bytes;
+      fixed_bytes(needs) + bytes_of_rows(needs, wanted) + context_pages * page_bytes;
   if (smallest > needs.budget) {
+    const std::string kept =
+        kept_least == 0
+            ? ""
+            : fmt::format(" prefix cache {} ({} sequences and {} states),",
+                          format_bytes(bytes_of_rows(needs, wanted) - wanted * row_bytes(needs)),
+                          kept_least, kept_least);
     return Error{fmt::format(
         "memory: {} is not enough; at least {} ({} bytes) is needed: weights {}, workspace {}, {} "
         "running "
-        "request{} x {} (state {}, records {}, conv inputs {}), KV for one context of {} tokens {}",
+        "request{} x {} (state {}, records {}, conv inputs {}),{} KV for one context of {} tokens "
+        "{}",
         format_bytes(needs.budget), format_bytes(smallest), smallest, format_bytes(needs.weights),
         format_bytes(needs.workspace + needs.drafter + needs.graphs), wanted,
         wanted == 1 ? "" : "s", format_bytes(row_bytes(needs)), format_bytes(needs.slot),
-        format_bytes(needs.ring_per_row), format_bytes(needs.conv_ring_per_row),
+        format_bytes(needs.ring_per_row), format_bytes(needs.conv_ring_per_row), kept,
         needs.context_length, format_bytes(context_pages * page_bytes))};
   }
 
   const std::int64_t room = needs.budget - fixed_bytes(needs);
   std::int64_t rows = needs.max_running_requests;
   if (rows == 0) {
-    const std::int64_t each = row_bytes(needs) + context_pages * page_bytes;
-    rows = std::clamp<std::int64_t>(room / std::max<std::int64_t>(each, 1), 1,
-                                    needs.max_useful_requests);
+    rows = needs.max_useful_requests;
+    while (rows > 1 && bytes_of_rows(needs, rows) + rows * context_pages * page_bytes > room) {
+      --rows;
+    }
   }
-  const std::int64_t kv_room = room - rows * row_bytes(needs);
+  const std::int64_t kept = kept_sequences(needs, rows);
+  const std::int64_t kv_room = room - bytes_of_rows(needs, rows);
+  const std::int64_t useful_pages = (rows + kept) * context_pages;
   const std::int64_t pages =
-      page_bytes == 0 ? rows * context_pages : std::min(kv_room / page_bytes, rows * context_pages);
+      page_bytes == 0 ? useful_pages : std::min(kv_room / page_bytes, useful_pages);
 
   MemoryPlan plan;
   plan.rows = static_cast<int>(rows);
-  plan.slots = static_cast<int>(rows) + needs.slots_beyond_rows;
+  plan.kept_rows = static_cast<int>(kept);
+  plan.slots = static_cast<int>(rows + 2 * kept) + needs.slots_beyond_rows;
   plan.pages = static_cast<int>(pages);
   plan.budget = needs.budget;
   const auto add = [&](std::string name, std::int64_t bytes, std::string note) {
@@ -97,12 +118,16 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
   add("KV pages", pages * page_bytes,
       fmt::format("{} pages of {} tokens, {} a token", pages, needs.page_tokens,
                   format_bytes(needs.kv_per_token)));
+  const std::int64_t all_rows = rows + kept;
+  const std::string cached = kept == 0 ? "" : fmt::format(", {} of the prefix cache", kept);
+  const std::string cached_slots =
+      kept == 0 ? "" : fmt::format(", {} of the prefix cache", 2 * kept);
   add("state slots", plan.slots * needs.slot,
-      fmt::format("{} x {}", plan.slots, format_bytes(needs.slot)));
-  add("record rings", rows * needs.ring_per_row,
-      fmt::format("{} x {}", rows, format_bytes(needs.ring_per_row)));
-  add("conv rings", rows * needs.conv_ring_per_row,
-      fmt::format("{} x {}", rows, format_bytes(needs.conv_ring_per_row)));
+      fmt::format("{} x {}{}", plan.slots, format_bytes(needs.slot), cached_slots));
+  add("record rings", all_rows * needs.ring_per_row,
+      fmt::format("{} x {}{}", all_rows, format_bytes(needs.ring_per_row), cached));
+  add("conv rings", all_rows * needs.conv_ring_per_row,
+      fmt::format("{} x {}{}", all_rows, format_bytes(needs.conv_ring_per_row), cached));
   add("workspace", needs.workspace, "");
   if (needs.drafter != 0) add("drafter", needs.drafter, "");
   if (needs.graphs != 0) add("graphs", needs.graphs, "");

@@ -25,7 +25,11 @@ struct MemoryNeeds {
   int context_length = 0;         // the longest request in tokens, > 0
   int max_running_requests = 0;   // 0: as many as fit
   int max_useful_requests = 256;  // where max_running_requests is 0, not more than this
-  int slots_beyond_rows = 0;      // for shared bases and cached checkpoints
+  int slots_beyond_rows = 0;      // for shared bases
+  // What a prefix cache keeps: sequences with their records (a ring, a conv ring and a slot each),
+  // as many as there are running requests but at least so many; 0: no cache. And slots of
+  // checkpoints alone, as many again.
+  int kept_sequences_least = 0;
 };
 
 // One line of the printed table.
@@ -36,7 +40,8 @@ struct MemoryLine {
 };
 
 struct MemoryPlan {
-  int rows = 0;
+  int rows = 0;       // running requests
+  int kept_rows = 0;  // rows of the prefix cache, beyond those
   int slots = 0;
   int pages = 0;
   std::int64_t used = 0;  // the sum of the lines
@@ -45,7 +50,7 @@ struct MemoryPlan {
 };
 
 // Rows first (each with a home slot, a ring and a conv ring, and pages for one full context among
-// all), then pages with what is left, at most rows * context_length tokens. Where
+// all), then pages with what is left, at most a whole context for every row and kept row. Where
 // max_running_requests is 0, as many rows as leave each of them pages for a whole context, at least
 // 1. Refuses when even that does not fit, naming the budget, the smallest budget that would do and
 // its parts.

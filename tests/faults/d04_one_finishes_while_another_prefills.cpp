@@ -22,7 +22,7 @@ TEST(D04, EveryCoincidenceOfAnEndAndAPrefillIsHarmless) {
     const auto third = scheduler.submit({random_prompt(*engine, 20, 3), greedy(), 5, true});
     ASSERT_TRUE(third.ok());
     ASSERT_TRUE(scheduler.step().ok());
-    if (outputs % 2 == 0) scheduler.cancel(RequestId{0});
+    if (outputs % 2 == 0) scheduler.cancel(GenerationId{0});
     const auto finished = run_all(scheduler);
     EXPECT_EQ(finished[finished.size() - 2].output, expected) << outputs;
   }

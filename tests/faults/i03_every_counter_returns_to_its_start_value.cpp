@@ -15,7 +15,7 @@ TEST(I03, FiveHundredRequestsOfEveryEndLeaveNothingHeld) {
   const auto engine = make_engine(options);
   Scheduler scheduler(*engine);
   std::mt19937 random(1);
-  std::vector<RequestId> ids;
+  std::vector<GenerationId> ids;
   int ended = 0;
   int refused = 0;
   for (unsigned i = 0; ended + refused < 500; ++i) {

@@ -26,7 +26,7 @@ TEST(Q02, ARequestCancelledInAnyPhaseEndsAtTheNextStepAndGivesEverythingBack) {
       if (waits) {
         ASSERT_TRUE(scheduler.submit({neighbour, greedy(), 30, true}).ok());
       }
-      const RequestId id = scheduler.submit({victim, greedy(), 100, true}).value();
+      const GenerationId id = scheduler.submit({victim, greedy(), 100, true}).value();
       int evaluated = 0;
       bool spoke = false;
       for (int i = 0; i < steps; ++i) {
@@ -66,7 +66,7 @@ TEST(Q02, ARequestCancelledBehindTheHeadOfTheQueueEndsAtTheNextStep) {
   options.max_running_requests = 1;
   const auto engine = make_engine(options);
   Scheduler scheduler(*engine);
-  std::vector<RequestId> ids;
+  std::vector<GenerationId> ids;
   for (unsigned i = 0; i < 4; ++i) {
     ids.push_back(scheduler.submit({random_prompt(*engine, 9, i), greedy(), 20, true}).value());
   }

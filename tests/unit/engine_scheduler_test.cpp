@@ -99,7 +99,7 @@ TEST(Scheduler, ReportsTokensAndProgressAsTheyCome) {
 TEST(Scheduler, RefusesWhatCouldNeverRunAndChangesNothing) {
   const auto engine = make_engine(small_options());
   Scheduler scheduler(*engine);
-  const auto refused = [&](Request request) {
+  const auto refused = [&](GenerationRequest request) {
     const auto id = scheduler.submit(std::move(request));
     return id.ok() ? std::string("accepted") : id.error().message;
   };
@@ -116,14 +116,14 @@ TEST(Scheduler, RefusesWhatCouldNeverRunAndChangesNothing) {
 TEST(Scheduler, CancellingEndsARequestAtTheNextStepWaitingOrRunning) {
   const auto engine = make_engine(small_options());
   Scheduler scheduler(*engine);
-  std::vector<RequestId> ids;
+  std::vector<GenerationId> ids;
   for (unsigned i = 0; i < 6; ++i) {  // four rows: two wait
     ids.push_back(scheduler.submit({random_prompt(*engine, 20, i), greedy(), 50, true}).value());
   }
   ASSERT_TRUE(scheduler.step().ok());
   scheduler.cancel(ids[1]);
   scheduler.cancel(ids[5]);
-  scheduler.cancel(RequestId{999});
+  scheduler.cancel(GenerationId{999});
   const auto finished = run_all(scheduler);
   ASSERT_EQ(finished.size(), 6u);
   for (std::size_t i = 0; i < 6; ++i) {

@@ -1,0 +1,217 @@
+#include "cache/prefix_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/sequence_image.h"
+
+namespace replayssm {
+namespace {
+
+// Evicted sequences whose tokens are remembered.
+constexpr std::size_t kRememberedEvictions = 256;
+
+}  // namespace
+
+std::string_view name_of(PrefixLoss loss) {
+  switch (loss) {
+    case PrefixLoss::no_state:
+      return "no_state";
+    case PrefixLoss::tail:
+      return "tail";
+    case PrefixLoss::evicted:
+      return "evicted";
+    case PrefixLoss::format:
+      return "format";
+    case PrefixLoss::prompt_logprobs:
+      return "prompt_logprobs";
+  }
+  return "unknown";
+}
+
+PrefixCache::PrefixCache(SequenceMemory& memory, const LinearOps& ops,
+                         const PrefixCacheSizes& sizes)
+    : memory_(memory), ops_(ops), sizes_(sizes) {}
+
+PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, int most) const {
+  const auto serves = [&](EntryId id, int common) {
+    return resume_depth(entries_.at(id).cursor, std::min(common, most),
+                        memory_.layout().recurrence == Recurrence::replay)
+        .tokens;
+  };
+  const PrefixTree::Best best = tree_.best(prompt, serves);
+  Match match;
+  match.entry = best.entry;
+  match.tokens = best.value;
+  match.lost = std::max(0, std::min(best.longest, most) - best.value);
+  if (match.lost > 0) {
+    const bool in_tail = best.entry != EntryId{} && best.longest == best.common &&
+                         best.value == entries_.at(best.entry).cursor.checkpoint.tokens;
+    match.reason = in_tail ? PrefixLoss::tail : PrefixLoss::no_state;
+  }
+  const PrefixTree::Best gone = evicted_.best(prompt, [](EntryId, int common) { return common; });
+  if (std::min(gone.longest, most) > match.tokens + match.lost) {
+    match.lost = std::min(gone.longest, most) - match.tokens;
+    match.reason = PrefixLoss::evicted;
+  }
+  return match;
+}
+
+Result<Residence> PrefixCache::resume(const Match& match) {
+  Entry& entry = entries_.at(match.entry);
+  touch(entry);
+  if (!entry.memory) REPLAYSSM_TRY(restore(entry));
+  return memory_.fork_at(entry.memory, Depth{match.tokens});
+}
+
+bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
+  if (tokens.empty()) return false;
+  const bool with_records = sequence.has_row();
+  const EntryId same = tree_.at(tokens);
+  if (same != EntryId{}) {
+    const auto known = entries_.find(same);
+    if (known->second.memory && (known->second.with_records || !with_records)) {
+      touch(known->second);
+      return false;
+    }
+    forget(known, false);
+  }
+  while (with_records && rows_held_ >= sizes_.rows) {
+    const auto last = oldest(false, true);
+    if (last == entries_.end()) return false;
+    evict(last);
+  }
+  const EntryId id{next_id_++};
+  tree_.insert(tokens, id);
+  Entry entry;
+  entry.cursor = sequence.cursor();
+  entry.with_records = with_records;
+  entry.memory = std::move(sequence);
+  touch(entry);
+  rows_held_ += with_records ? 1 : 0;
+  entries_.emplace(id, std::move(entry));
+  const EntryId gone = evicted_.at(tokens);
+  if (gone != EntryId{}) {
+    evicted_.erase(gone);
+    std::erase(evicted_order_, gone);
+  }
+  return true;
+}
+
+PrefixCache::Entries::iterator PrefixCache::oldest(bool on_host, bool needs_row) {
+  auto found = entries_.end();
+  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+    const Entry& entry = at->second;
+    if (entry.memory ? on_host : !on_host) continue;
+    if (needs_row && !entry.with_records) continue;
+    if (found == entries_.end() || entry.last_used < found->second.last_used) found = at;
+  }
+  return found;
+}
+
+bool PrefixCache::evict_one() {
+  const auto last = oldest(false, false);
+  if (last == entries_.end()) return false;
+  evict(last);
+  return true;
+}
+
+void PrefixCache::evict(Entries::iterator entry) {
+  ++evictions_;
+  if (!move_to_host(entry->second)) forget(entry, true);
+}
+
+// A checkpoint without a row borrows one for it; without one, or without room, it is not moved.
+bool PrefixCache::move_to_host(Entry& entry) {
+  if (sizes_.host_bytes == 0) return false;
+  ByteWriter image;
+  if (entry.memory.has_row()) {
+    if (!write_image(memory_, entry.memory, ops_, image)) return false;
+  } else {
+    const auto borrowed = memory_.fork(entry.memory);
+    if (!borrowed || !write_image(memory_, *borrowed, ops_, image)) return false;
+  }
+  std::vector<std::byte> bytes = std::move(image).take();
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  if (size > sizes_.host_bytes) return false;
+  make_host_room(size);
+  entry.image = std::move(bytes);
+  host_bytes_ += size;
+  rows_held_ -= entry.with_records ? 1 : 0;
+  entry.memory = Residence{};
+  return true;
+}
+
+void PrefixCache::make_host_room(std::int64_t bytes) {
+  while (host_bytes_ + bytes > sizes_.host_bytes) forget(oldest(true, false), true);
+}
+
+// Back into the pools. The image is given up only when that has worked. It is taken out of the
+// entry meanwhile, so that what is evicted to make room cannot displace it.
+Status PrefixCache::restore(Entry& entry) {
+  std::vector<std::byte> image = std::exchange(entry.image, {});
+  const auto size = static_cast<std::int64_t>(image.size());
+  host_bytes_ -= size;
+  auto sequence = read_entry(entry.with_records, image);
+  if (!sequence) {
+    make_host_room(size);
+    host_bytes_ += size;
+    entry.image = std::move(image);
+    return sequence.error();
+  }
+  rows_held_ += entry.with_records ? 1 : 0;
+  entry.memory = std::move(*sequence);
+  ++host_restores_;
+  return {};
+}
+
+Result<Residence> PrefixCache::read_entry(bool with_records, std::span<const std::byte> image) {
+  while (with_records && rows_held_ >= sizes_.rows) {
+    const auto last = oldest(false, true);
+    if (last == entries_.end()) return Error{"prefix cache: no row for an entry from the host"};
+    evict(last);
+  }
+  ByteReader bytes(image);
+  auto sequence = read_image(memory_, ops_, bytes);
+  if (!sequence || with_records) return sequence;
+  return memory_.checkpoint_of(*sequence);
+}
+
+void PrefixCache::forget(Entries::iterator entry, bool evicted) {
+  const EntryId id = entry->first;
+  if (evicted) {
+    const std::vector<TokenId> tokens = tree_.tokens_of(id);
+    if (evicted_.at(tokens) == EntryId{}) {
+      evicted_.insert(tokens, id);
+      evicted_order_.push_back(id);
+    }
+    if (evicted_order_.size() > kRememberedEvictions) {
+      evicted_.erase(evicted_order_.front());
+      evicted_order_.pop_front();
+    }
+  }
+  if (entry->second.memory && entry->second.with_records) --rows_held_;
+  host_bytes_ -= static_cast<std::int64_t>(entry->second.image.size());
+  tree_.erase(id);
+  entries_.erase(entry);
+}
+
+int PrefixCache::clear() {
+  const int count = static_cast<int>(entries_.size());
+  while (!entries_.empty()) forget(entries_.begin(), false);
+  while (!evicted_order_.empty()) {
+    evicted_.erase(evicted_order_.front());
+    evicted_order_.pop_front();
+  }
+  return count;
+}
+
+std::vector<PrefixCache::EntryView> PrefixCache::entries() const {
+  std::vector<EntryView> views;
+  for (const auto& [id, entry] : entries_) {
+    views.push_back({entry.cursor, entry.with_records, !entry.memory});
+  }
+  return views;
+}
+
+}  // namespace replayssm

@@ -1,0 +1,107 @@
+// Sequences kept after or while they ran, so that a prompt that begins like one of them resumes
+// there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/prefix_loss.h"
+#include "cache/prefix_tree.h"
+#include "cache/sequence_memory.h"
+#include "core/result.h"
+#include "ops/linear_ops.h"
+
+namespace replayssm {
+
+struct PrefixCacheSizes {
+  int rows = 0;                 // the most entries with records
+  std::int64_t host_bytes = 0;  // for entries that were evicted from the pools; 0: none
+};
+
+// An entry is one object with all parts of a sequence at depth d (a Residence): pages, the
+// checkpoint at c by reference, and, unless it is kept as a checkpoint only, records and conv
+// inputs. It serves d, d - 1 and c, and nothing else; a part that is missing cannot be looked up.
+// Entries are evicted in the order of their last use, into host memory where there is room, and
+// return from there when they are used. No state is copied within the pools.
+//
+// Not thread-safe; destroyed before the SequenceMemory.
+class PrefixCache {
+ public:
+  // Both outlive the cache. `ops` is the backend that owns the state layout.
+  PrefixCache(SequenceMemory& memory, const LinearOps& ops, const PrefixCacheSizes& sizes);
+
+  struct Match {
+    EntryId entry;                     // none: nothing to resume from
+    int tokens = 0;                    // of the prompt, that need not be evaluated
+    int lost = 0;                      // known beyond those
+    std::optional<PrefixLoss> reason;  // if lost > 0
+  };
+  // The entry that saves most of the prompt, of which at most `most` tokens may be skipped.
+  Match find(std::span<const TokenId> prompt, int most) const;
+
+  // A sequence that stands after the match's tokens. Refused when a row, a slot or pages are
+  // missing; the entry is not evicted by trying. Precondition: a match of this state of the cache
+  // with an entry.
+  Result<Residence> resume(const Match& match);
+
+  // Keeps a sequence whose evaluated tokens are these: as it is, so that it serves its depth.
+  // False, and it is dropped, when the same is there already or there is no place for its row.
+  bool keep(std::span<const TokenId> tokens, Residence sequence);
+
+  // Gives up the entry that was used longest ago. False when there is none in the pools.
+  bool evict_one();
+  // Gives up all of them, in the pools and on the host; how many there were.
+  int clear();
+
+  struct EntryView {
+    Cursor cursor;
+    bool with_records = false;
+    bool on_host = false;
+  };
+  std::vector<EntryView> entries() const;
+  int rows_held() const { return rows_held_; }
+  std::int64_t host_bytes() const { return host_bytes_; }
+  std::int64_t evictions() const { return evictions_; }
+  std::int64_t host_restores() const { return host_restores_; }
+
+ private:
+  struct Entry {
+    Cursor cursor;
+    bool with_records = false;
+    Residence memory;              // or
+    std::vector<std::byte> image;  // on the host
+    std::uint64_t last_used = 0;
+  };
+  using Entries = std::map<EntryId, Entry>;
+
+  void touch(Entry& entry) { entry.last_used = ++clock_; }
+  void evict(Entries::iterator entry);
+  bool move_to_host(Entry& entry);
+  Status restore(Entry& entry);
+  Result<Residence> read_entry(bool with_records, std::span<const std::byte> image);
+  void forget(Entries::iterator entry, bool evicted);
+  Entries::iterator oldest(bool on_host, bool needs_row);
+  void make_host_room(std::int64_t bytes);
+
+  SequenceMemory& memory_;
+  const LinearOps& ops_;
+  PrefixCacheSizes sizes_;
+  PrefixTree tree_;
+  Entries entries_;
+  // The newest evicted sequences' tokens, to tell a loss by eviction from one that never was.
+  PrefixTree evicted_;
+  std::deque<EntryId> evicted_order_;
+  std::int32_t next_id_ = 0;
+  std::uint64_t clock_ = 0;
+  int rows_held_ = 0;
+  std::int64_t host_bytes_ = 0;
+  std::int64_t evictions_ = 0;
+  std::int64_t host_restores_ = 0;
+};
+
+}  // namespace replayssm

@@ -1,0 +1,156 @@
+// Who may run: rows and pages are promised, the cache gives way, and so does a running sequence of
+// lower rank where the policy says so.
+#include <algorithm>
+#include <utility>
+
+#include "engine/scheduled_choice.h"
+#include "engine/scheduler.h"
+
+namespace replayssm {
+namespace {
+
+// Output tokens for which a running sequence is promised pages ahead of what it has. Longer outputs
+// are not set aside in full: most end early, and pausing handles the rest.
+constexpr int kPromisedTokens = 256;
+
+}  // namespace
+
+// Choices that do not exist yet have their rows already.
+int Scheduler::rows_taken() const {
+  int rows = 0;
+  for (const ChoicePtr& choice : running_) {
+    const Generation& generation = *choice->generation;
+    rows += generation.forked ? 1 : generation.request.choices;
+  }
+  return rows;
+}
+
+int Scheduler::pages_promised(const Choice& choice) const {
+  const Generation& generation = *choice.generation;
+  const int length = static_cast<int>(choice.sequence.tokens.size());
+  const int tokens = std::min(choice.final_tokens(), length + kPromisedTokens);
+  const int choices = generation.forked ? 1 : generation.request.choices;
+  return choices * engine_.memory().layout().pages_for(tokens);
+}
+
+int Scheduler::pages_promised() const {
+  int pages = 0;
+  for (const ChoicePtr& choice : running_) pages += pages_promised(*choice);
+  return pages;
+}
+
+// What a choice would have to wait for, if anything.
+std::optional<Error> Scheduler::lacks(const Choice& choice) const {
+  const Generation& generation = *choice.generation;
+  const int rows = generation.forked ? 1 : generation.request.choices;
+  if (rows_taken() + rows > engine_.plan().rows) {
+    return Error{fmt::format("running requests: {} of {} rows are in use, {} more are needed",
+                             rows_taken(), engine_.plan().rows, rows)};
+  }
+  // Alone, a request runs whatever it was promised: it was checked to fit.
+  if (!running_.empty() && pages_promised() + pages_promised(choice) > engine_.plan().pages) {
+    return Error{fmt::format("KV pages: {} are needed, {} of {} are promised",
+                             pages_promised(choice), pages_promised(), engine_.plan().pages)};
+  }
+  return std::nullopt;
+}
+
+// Pauses the running choice of the lowest rank if `choice` has a higher priority.
+bool Scheduler::make_way(const Choice& choice) {
+  if (options_.policy != SchedulePolicy::priority) return false;
+  const auto lowest =
+      std::max_element(running_.begin(), running_.end(),
+                       [&](const ChoicePtr& a, const ChoicePtr& b) { return before(*a, *b); });
+  if (lowest == running_.end() ||
+      (*lowest)->generation->request.priority >= choice.generation->request.priority) {
+    return false;
+  }
+  ChoicePtr paused = std::move(*lowest);
+  running_.erase(lowest);
+  pause(std::move(paused));
+  return true;
+}
+
+// In the order of the queue: a large request at its head is not overtaken.
+std::optional<Error> Scheduler::admit() {
+  while (!waiting_.empty()) {
+    Choice& next = *waiting_.front();
+    if (auto missing = lacks(next)) {
+      // Whoever is paused goes behind the one it makes way for.
+      if (make_way(next)) continue;
+      return missing;
+    }
+    if (!next.sequence.memory) {
+      if (const Status placed = place(next); !placed.ok()) return placed.error();
+    }
+    if (!next.generation->started) next.generation->started = Clock::now();
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  return std::nullopt;
+}
+
+// Memory for a choice, with as much of its past as the cache has.
+Status Scheduler::place(Choice& choice) {
+  PrefixCache* cache = options_.cache;
+  Sequence& sequence = choice.sequence;
+  const bool whole = choice.rules.prompt_logprobs().has_value();
+  while (true) {
+    PrefixCache::Match match;
+    if (cache != nullptr) {
+      match = cache->find(sequence.tokens, static_cast<int>(sequence.tokens.size()) - 1);
+    }
+    const bool reuses = match.entry != EntryId{} && !whole;
+    auto memory = reuses ? cache->resume(match) : engine_.memory().admit();
+    if (memory) {
+      sequence.memory = std::move(*memory);
+      if (whole) {
+        match.lost += match.tokens;
+        match.tokens = 0;
+        if (match.lost > 0) match.reason = PrefixLoss::prompt_logprobs;
+        choice.generation->prompt.logprobs.assign(1, std::nullopt);
+      }
+      account_for_reuse(choice, match);
+      return {};
+    }
+    if (cache == nullptr || !cache->evict_one()) return memory.error();
+  }
+}
+
+void Scheduler::account_for_reuse(Choice& choice, const PrefixCache::Match& match) {
+  Generation& generation = *choice.generation;
+  Sequence& sequence = choice.sequence;
+  choice.last_kept = sequence.memory.cursor().checkpoint.tokens;
+  if (choice.evaluated_before_pause > 0) {
+    counters_.recomputed_tokens += std::max(0, choice.evaluated_before_pause - match.tokens);
+  }
+  if (generation.prompt_done) {
+    // All but the anchor was evaluated once; what is missing of it is evaluated as a prompt.
+    sequence.prompt_tokens = static_cast<int>(sequence.tokens.size()) - 1;
+    return;
+  }
+  generation.prompt.cached_tokens = match.tokens;
+  if (options_.cache == nullptr || generation.started) return;
+  generation.prompt.lost_tokens = match.lost;
+  generation.prompt.lost_reason = match.reason;
+  counters_.prefix_queries += generation.prompt_tokens;
+  counters_.prefix_hits += match.tokens;
+  if (match.reason) {
+    counters_.prefix_tokens_lost[static_cast<std::size_t>(*match.reason)] += match.lost;
+    // Where this prompt parts from another one the next will, too.
+    const int parting = match.tokens + match.lost;
+    if (parting < generation.prompt_tokens) generation.branch_points.insert(parting);
+  }
+}
+
+// Back into the queue; its memory goes into the cache, which may need it for others.
+void Scheduler::pause(ChoicePtr choice) {
+  ++counters_.preemptions;
+  choice->evaluated_before_pause = choice->sequence.evaluated();
+  keep_at_end(*choice);
+  choice->sequence.memory = Residence{};
+  if (!choice->generation->prompt_done) choice->generation->prompt.logprobs.clear();
+  wait(std::move(choice));
+}
+
+}  // namespace replayssm

@@ -1,0 +1,159 @@
+// What a step is made of, and what the cache is given after it.
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "engine/scheduled_choice.h"
+#include "engine/scheduler.h"
+
+namespace replayssm {
+
+// A row that has no room may take it from the cache.
+Status Scheduler::prepare(const StepRow& row) {
+  while (true) {
+    const Status ready = engine_.prepare(row);
+    if (ready.ok() || options_.cache == nullptr || !options_.cache->evict_one()) return ready;
+  }
+}
+
+// The choice's next step within `tokens` tokens and `logits` rows of logits. A chunk ends where the
+// cache is to be given a sequence, and before the last token of a prompt whose choices part there.
+StepRow Scheduler::next_row(Choice& choice, int tokens, int logits) const {
+  Sequence& sequence = choice.sequence;
+  StepRow row = Engine::next_row(sequence, tokens);
+  row.rules = &choice.rules;
+  if (row.phase != Phase::prefill) return row;
+
+  const Generation& generation = *choice.generation;
+  const int begin = sequence.evaluated();
+  int end = begin + row.tokens;
+  const auto stop_at = [&](int depth) {
+    if (depth > begin) end = std::min(end, depth);
+  };
+  if (!generation.forked) stop_at(generation.prompt_tokens - 1);
+  if (options_.cache != nullptr && engine_.options().recurrence == Recurrence::replay) {
+    const auto next = generation.branch_points.upper_bound(begin);
+    if (next != generation.branch_points.end()) stop_at(*next);
+    stop_at(choice.last_kept + options_.track_interval + engine_.options().fold_block);
+  }
+  if (choice.rules.prompt_logprobs()) end = std::min(end, begin + logits);
+  row.tokens = end - begin;
+  if (choice.rules.prompt_logprobs()) {
+    row.logits = row.tokens;
+  } else {
+    row.logits = end == sequence.prompt_tokens && sequence.waiting() == row.tokens ? 1 : 0;
+  }
+  return row;
+}
+
+std::vector<StepRow> Scheduler::compose(StepEvents& events) {
+  while (true) {
+    std::vector<StepRow> rows;
+    std::optional<Error> no_room;
+    int tokens = engine_.runner().limits().tokens;
+    // Every running row may want one row of logits; what is left serves whole prompts.
+    int logits = engine_.runner().limits().logit_rows - static_cast<int>(running_.size()) + 1;
+    Choice* stuck = nullptr;
+    for (const Phase phase : {Phase::decode, Phase::prefill}) {
+      for (const ChoicePtr& choice : running_) {
+        if (choice->sequence.phase() != phase || tokens == 0) continue;
+        const StepRow row = next_row(*choice, tokens, logits);
+        if (row.tokens == 0) continue;
+        const Status ready = prepare(row);
+        if (!ready) {
+          // The others go on, and what they fold or finish makes room.
+          if (stuck == nullptr) stuck = choice.get();
+          no_room = ready.error();
+          continue;
+        }
+        tokens -= row.tokens;
+        if (row.logits > 1) logits -= row.logits - 1;
+        rows.push_back(row);
+      }
+    }
+    if (!rows.empty() || stuck == nullptr) return rows;
+    // Nobody can go on: one makes room for the rest.
+    if (running_.size() == 1) {
+      finish(*stuck, FinishReason::error, no_room, events);
+      return rows;
+    }
+    const auto last =
+        std::max_element(running_.begin(), running_.end(),
+                         [&](const ChoicePtr& a, const ChoicePtr& b) { return before(*a, *b); });
+    ChoicePtr paused = std::move(*last);
+    running_.erase(last);
+    pause(std::move(paused));
+  }
+}
+
+// The first choice stands before the prompt's last token. The others begin there, with the same
+// past; each evaluates that token for itself.
+Status Scheduler::fork_choices(Choice& leader) {
+  const std::shared_ptr<Generation> generation = leader.generation;
+  for (int i = 1; i < generation->request.choices; ++i) {
+    const std::uint64_t seed = generation->request.sampling.seed + static_cast<std::uint64_t>(i);
+    auto sequence = engine_.fork(leader.sequence, seed);
+    while (!sequence && options_.cache != nullptr && options_.cache->evict_one()) {
+      sequence = engine_.fork(leader.sequence, seed);
+    }
+    if (!sequence) return sequence.error();
+    auto choice = std::make_unique<Choice>();
+    choice->generation = generation;
+    choice->index = i;
+    choice->rules = leader.rules;
+    choice->rules.prompt_is_done();
+    choice->sequence = std::move(*sequence);
+    choice->last_kept = leader.last_kept;
+    running_.push_back(std::move(choice));
+  }
+  generation->forked = true;
+  return {};
+}
+
+// At the end of a step: what the next request may want to resume from is kept by reference.
+void Scheduler::publish(Choice& choice) {
+  if (options_.cache == nullptr || engine_.options().recurrence == Recurrence::packed) return;
+  const Generation& generation = *choice.generation;
+  const Sequence& sequence = choice.sequence;
+  const int evaluated = sequence.evaluated();
+  const int checkpoint = sequence.memory.cursor().checkpoint.tokens;
+  const auto prefix = [&](int tokens) {
+    return std::span(sequence.tokens).first(static_cast<std::size_t>(tokens));
+  };
+  const auto keep = [&](Result<Residence> kept, int tokens) {
+    if (!kept) {
+      ++counters_.publications_skipped;
+    } else if (options_.cache->keep(prefix(tokens), std::move(*kept))) {
+      ++counters_.checkpoints_running;
+    }
+  };
+  // The end of the prompt once for all choices, and where the prompt is likely to part from others.
+  const bool end_of_prompt = evaluated == generation.prompt_tokens && choice.index == 0;
+  if (end_of_prompt || generation.branch_points.count(evaluated) > 0) {
+    auto kept = engine_.memory().fork(sequence.memory);
+    if (!kept && options_.cache->evict_one()) {
+      kept = engine_.memory().fork(sequence.memory);
+    }
+    keep(std::move(kept), evaluated);
+    choice.last_kept = std::max(choice.last_kept, checkpoint);
+    return;
+  }
+  // Along the way: no further apart than the interval, whatever the size of the next step.
+  const int step = sequence.phase() == Phase::prefill ? engine_.runner().limits().tokens : 1;
+  if (checkpoint > choice.last_kept &&
+      checkpoint + step > choice.last_kept + options_.track_interval) {
+    keep(engine_.memory().checkpoint_of(sequence.memory), checkpoint);
+    choice.last_kept = checkpoint;
+  }
+}
+
+// A sequence that ends or pauses is handed over as it is; nothing is copied.
+void Scheduler::keep_at_end(Choice& choice) {
+  Sequence& sequence = choice.sequence;
+  if (options_.cache == nullptr || !sequence.memory || sequence.evaluated() == 0) return;
+  const auto tokens =
+      std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.evaluated()));
+  if (options_.cache->keep(tokens, std::move(sequence.memory))) ++counters_.checkpoints_final;
+}
+
+}  // namespace replayssm
