@@ -29,8 +29,8 @@ struct GenerationRequest {
   SamplingParams sampling;
   int max_tokens = 1;  // of each choice
   bool ignore_eos = false;
-  int min_tokens = 0;                   // no end token is chosen before so many output tokens
-  int choices = 1;                      // n; they share one prefill
+  int min_tokens = 0;                        // no end token is chosen before so many output tokens
+  int choices = 1;                           // n; they share one prefill
   std::vector<TokenId> stop_token_ids = {};  // end the output as an end-of-sequence token does
   std::vector<std::pair<TokenId, float>> logit_bias = {};
   // Every choice starts with a copy; empty: any token may come.

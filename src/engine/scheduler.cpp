@@ -249,12 +249,6 @@ void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, Ste
     if (choice.sequence.evaluated() == generation.prompt_tokens) prompt_evaluated(choice, events);
   }
   publish(choice);
-  if (!generation.forked && choice.sequence.evaluated() == generation.prompt_tokens - 1) {
-    if (const Status forked = fork_choices(choice); !forked.ok()) {
-      finish(choice, FinishReason::error, forked.error(), events);
-      return;
-    }
-  }
   if (result.token) take_token(choice, *result.token, std::move(result.token_logprobs), events);
 }
 

@@ -152,6 +152,7 @@ class Scheduler {
                   StepEvents& events);
   void publish(Choice& choice);
   void keep_at_end(Choice& choice);
+  static bool forks_now(const Choice& choice);
   Status fork_choices(Choice& leader);
   void count(Choice& choice, const StepRow& row, const SequenceCounters& before);
 

@@ -54,9 +54,17 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
     // Every running row may want one row of logits; what is left serves whole prompts.
     int logits = engine_.runner().limits().logit_rows - static_cast<int>(running_.size()) + 1;
     Choice* stuck = nullptr;
+    // By index: forks are added at the end.
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (!forks_now(*running_[i])) continue;
+      if (const Status forked = fork_choices(*running_[i]); !forked.ok()) {
+        stuck = running_[i].get();
+        no_room = forked.error();
+      }
+    }
     for (const Phase phase : {Phase::decode, Phase::prefill}) {
       for (const ChoicePtr& choice : running_) {
-        if (choice->sequence.phase() != phase || tokens == 0) continue;
+        if (choice->sequence.phase() != phase || tokens == 0 || forks_now(*choice)) continue;
         const StepRow row = next_row(*choice, tokens, logits);
         if (row.tokens == 0) continue;
         const Status ready = prepare(row);
@@ -86,10 +94,16 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
   }
 }
 
+bool Scheduler::forks_now(const Choice& choice) {
+  const Generation& generation = *choice.generation;
+  return !generation.forked && choice.sequence.evaluated() == generation.prompt_tokens - 1;
+}
+
 // The first choice stands before the prompt's last token. The others begin there, with the same
-// past; each evaluates that token for itself.
+// past; each evaluates that token for itself. All of them, or none when there is no room.
 Status Scheduler::fork_choices(Choice& leader) {
   const std::shared_ptr<Generation> generation = leader.generation;
+  std::vector<ChoicePtr> forks;
   for (int i = 1; i < generation->request.choices; ++i) {
     const std::uint64_t seed = generation->request.sampling.seed + static_cast<std::uint64_t>(i);
     auto sequence = engine_.fork(leader.sequence, seed);
@@ -104,8 +118,9 @@ Status Scheduler::fork_choices(Choice& leader) {
     choice->rules.prompt_is_done();
     choice->sequence = std::move(*sequence);
     choice->last_kept = leader.last_kept;
-    running_.push_back(std::move(choice));
+    forks.push_back(std::move(choice));
   }
+  for (ChoicePtr& choice : forks) running_.push_back(std::move(choice));
   generation->forked = true;
   return {};
 }

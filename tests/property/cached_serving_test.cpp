@@ -1,0 +1,196 @@
+// Whatever was reused, evicted, brought back from the host, forked, paused or cancelled before: a
+// request gets the tokens that it gets on an engine of its own, and in the end nothing is held.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rounds.h"
+#include "small_engine.h"
+
+namespace replayssm {
+namespace {
+
+struct Setting {
+  std::string name;
+  const char* model = kModelKinds[0];
+  DType state = DType::f32;
+  Recurrence recurrence = Recurrence::replay;
+  int fold_block = 16;
+  int track_interval = 32;
+  std::int64_t host_bytes = 0;
+  SchedulePolicy policy = SchedulePolicy::first_come;
+  int step_tokens = 64;
+};
+
+EngineOptions options_of(const Setting& setting) {
+  EngineOptions options = small_options();
+  options.model_path = small_checkpoint(setting.model);
+  options.state_type = setting.state;
+  options.recurrence = setting.recurrence;
+  options.fold_block = setting.fold_block;
+  options.step_tokens = setting.step_tokens;
+  options.kept_sequences_least = 5;
+  return options;
+}
+
+class CachedServing : public ::testing::TestWithParam<Setting> {};
+
+// What a request asked for and what it got.
+struct Asked {
+  GenerationRequest request;
+  std::map<int, std::vector<TokenId>> outputs;
+  bool cancelled = false;
+};
+
+// The output of choice i of a request, alone on an engine without a cache.
+class Cold {
+ public:
+  explicit Cold(EngineOptions options) {
+    options.kept_sequences_least = 0;
+    engine_ = make_engine(options);
+  }
+  const std::vector<TokenId>& output(const GenerationRequest& request, int choice) {
+    GenerationRequest alone;
+    alone.prompt = request.prompt;
+    alone.sampling = request.sampling;
+    alone.sampling.seed += static_cast<std::uint64_t>(choice);
+    alone.max_tokens = request.max_tokens;
+    alone.ignore_eos = true;
+    auto& known = outputs_[{alone.prompt, alone.sampling.seed, alone.max_tokens}];
+    if (known.empty()) {
+      Scheduler scheduler(*engine_);
+      EXPECT_TRUE(scheduler.submit(alone).ok());
+      known = run_all(scheduler).front().output;
+    }
+    return known;
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::map<std::tuple<std::vector<TokenId>, std::uint64_t, int>, std::vector<TokenId>> outputs_;
+};
+
+TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
+  const Setting& setting = GetParam();
+  const EngineOptions options = options_of(setting);
+  Cold cold(options);
+  int reused = 0;
+  int restored = 0;
+  int paused = 0;
+  for (unsigned seed = 0; seed < static_cast<unsigned>(tests::rounds(6)); ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    const auto engine = make_engine(options);
+    PrefixCache cache(engine->memory(), engine->ops(),
+                      {engine->plan().kept_rows, setting.host_bytes});
+    SchedulerOptions scheduling;
+    scheduling.policy = setting.policy;
+    scheduling.cache = &cache;
+    scheduling.track_interval = setting.track_interval;
+    Scheduler scheduler(*engine, scheduling);
+
+    std::map<GenerationId, Asked> asked;
+    std::vector<std::vector<TokenId>> pasts;  // prompts with what came after them
+    const auto some_prompt = [&] {
+      std::vector<TokenId> prompt;
+      if (!pasts.empty() && below(5) > 0) {
+        prompt = pasts[static_cast<std::size_t>(below(static_cast<int>(pasts.size())))];
+        if (below(3) > 0)
+          prompt.resize(static_cast<std::size_t>(1 + below(static_cast<int>(prompt.size()))));
+      }
+      const int more = prompt.empty() ? 1 + below(90) : below(20);
+      for (const TokenId token : random_prompt(*engine, more, static_cast<unsigned>(random())))
+        prompt.push_back(token);
+      prompt.resize(std::min<std::size_t>(prompt.size(), 180));
+      return prompt;
+    };
+    int left = 24;
+    while (left > 0 || !scheduler.idle()) {
+      for (int i = below(3); i > 0 && left > 0; --i, --left) {
+        GenerationRequest request;
+        request.prompt = some_prompt();
+        request.sampling.seed = static_cast<std::uint64_t>(below(3));
+        request.max_tokens = 1 + below(30);
+        request.ignore_eos = true;
+        request.choices = below(6) == 0 ? 2 + below(2) : 1;
+        request.priority = below(3);
+        if (below(2) == 0) {
+          request.branch_points = {below(static_cast<int>(request.prompt.size())), 7};
+        }
+        const auto id = scheduler.submit(request);
+        ASSERT_TRUE(id.ok()) << id.error().message;
+        pasts.push_back(request.prompt);
+        asked[*id].request = std::move(request);
+      }
+      if (below(25) == 0 && !asked.empty()) {
+        Asked& some = std::next(asked.begin(), below(static_cast<int>(asked.size())))->second;
+        scheduler.cancel(std::find_if(asked.begin(), asked.end(), [&](const auto& each) {
+                           return &each.second == &some;
+                         })->first);
+        some.cancelled = true;
+      }
+      if (below(40) == 0) cache.clear();
+      auto events = scheduler.step();
+      ASSERT_TRUE(events.ok()) << events.error().message;
+      for (const Finished& finished : events->finished) {
+        Asked& request = asked.at(finished.request);
+        if (finished.reason == FinishReason::cancelled && request.cancelled) continue;
+        ASSERT_EQ(finished.reason, FinishReason::length)
+            << setting.name << (finished.error ? finished.error->message : "");
+        ASSERT_EQ(finished.output, cold.output(request.request, finished.choice))
+            << setting.name << " seed " << seed << " request " << finished.request.value
+            << " choice " << finished.choice << " reused " << finished.reused_tokens << " of "
+            << finished.prompt_tokens;
+        reused += finished.reused_tokens;
+        std::vector<TokenId> past = request.request.prompt;
+        past.insert(past.end(), finished.output.begin(), finished.output.end());
+        pasts.push_back(std::move(past));
+      }
+    }
+    restored += static_cast<int>(cache.host_restores());
+    paused += static_cast<int>(scheduler.counters().preemptions);
+    EXPECT_EQ(scheduler.counters().state_copies, 0);
+    cache.clear();
+    expect_all_free(*engine);
+    EXPECT_EQ(cache.host_bytes(), 0);
+  }
+  EXPECT_GT(reused, 0);
+  if (setting.host_bytes > 0) {
+    EXPECT_GT(restored, 0);
+  }
+  if (setting.policy == SchedulePolicy::priority) {
+    EXPECT_GT(paused, 0);
+  }
+}
+
+constexpr std::int64_t kHostBytes = 1 << 24;
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, CachedServing,
+    ::testing::Values(
+        Setting{.name = "gdn"}, Setting{.name = "kda", .model = kModelKinds[1]},
+        Setting{.name = "gdn_bfloat16_states", .state = DType::bf16},
+        Setting{.name = "kda_bfloat16_states",
+                .model = kModelKinds[1],
+                .state = DType::bf16,
+                .host_bytes = kHostBytes},
+        Setting{.name = "L8_small_steps", .fold_block = 8, .track_interval = 8, .step_tokens = 7},
+        Setting{.name = "L32", .fold_block = 32, .track_interval = 96},
+        Setting{.name = "host_memory", .host_bytes = kHostBytes},
+        Setting{.name = "priorities", .policy = SchedulePolicy::priority},
+        Setting{.name = "priorities_kda_host",
+                .model = kModelKinds[1],
+                .host_bytes = kHostBytes,
+                .policy = SchedulePolicy::priority},
+        Setting{.name = "replay_off", .recurrence = Recurrence::packed},
+        Setting{.name = "replay_off_priorities",
+                .recurrence = Recurrence::packed,
+                .host_bytes = kHostBytes,
+                .policy = SchedulePolicy::priority}),
+    [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace replayssm

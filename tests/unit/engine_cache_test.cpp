@@ -1,0 +1,208 @@
+// What is reused, what it costs, and why not more.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cache/prefix_cache.h"
+#include "small_engine.h"
+
+namespace replayssm {
+namespace {
+
+// An engine with a cache and a scheduler over it.
+struct Serving {
+  explicit Serving(const EngineOptions& options, int track_interval = 64,
+                   std::int64_t host_bytes = 0)
+      : engine(make_engine(options)),
+        cache(engine->memory(), engine->ops(), {engine->plan().kept_rows, host_bytes}) {
+    SchedulerOptions scheduling;
+    scheduling.cache = &cache;
+    scheduling.track_interval = track_interval;
+    scheduler = std::make_unique<Scheduler>(*engine, scheduling);
+  }
+
+  Finished ask(std::vector<TokenId> prompt, int tokens = 20, std::vector<int> branch_points = {}) {
+    GenerationRequest request{std::move(prompt), greedy(), tokens, true};
+    request.branch_points = std::move(branch_points);
+    EXPECT_TRUE(scheduler->submit(std::move(request)).ok());
+    auto finished = run_all(*scheduler);
+    EXPECT_EQ(finished.size(), 1u);
+    return std::move(finished.front());
+  }
+
+  std::unique_ptr<Engine> engine;
+  PrefixCache cache;
+  std::unique_ptr<Scheduler> scheduler;
+};
+
+EngineOptions cached_options() {
+  EngineOptions options = small_options();
+  options.kept_sequences_least = 6;
+  return options;
+}
+
+std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(EngineCache, ARepeatedPromptIsReusedUpToItsLastToken) {
+  for (const int tokens : {2, 15, 16, 17, 32, 33, 100}) {
+    Serving serving(cached_options());
+    const auto prompt = random_prompt(*serving.engine, tokens, 1);
+    const Finished first = serving.ask(prompt);
+    const Finished second = serving.ask(prompt);
+    EXPECT_EQ(first.reused_tokens, 0);
+    EXPECT_EQ(second.reused_tokens, tokens - 1);
+    EXPECT_EQ(second.output, first.output);
+    EXPECT_EQ(second.generation->lost_tokens, 0);
+  }
+}
+
+TEST(EngineCache, ASecondTurnReusesThePromptAndTheAnswerOfTheFirst) {
+  for (const Recurrence recurrence : {Recurrence::replay, Recurrence::packed}) {
+    for (const int tokens : {1, 20, 47, 64}) {
+      EngineOptions options = cached_options();
+      options.recurrence = recurrence;
+      Serving serving(options);
+      const auto prompt = random_prompt(*serving.engine, tokens, 1);
+      const Finished first = serving.ask(prompt, 13);
+      const auto next = joined(joined(prompt, first.output), {3, 1, 4});
+      EXPECT_EQ(serving.ask(next).reused_tokens, tokens + 13 - 1);
+    }
+  }
+}
+
+TEST(EngineCache, BranchPointsAreReusedExactlyByWhatPartsThere) {
+  Serving serving(cached_options());
+  const auto system = random_prompt(*serving.engine, 77, 1);
+  serving.ask(joined(system, {1, 2, 3, 4, 5}), 20, {77});
+  const Finished other = serving.ask(joined(system, {9, 8, 7}), 20, {77});
+  EXPECT_EQ(other.reused_tokens, 77);
+}
+
+TEST(EngineCache, WhereTwoPromptsPartedAThirdResumes) {
+  Serving serving(cached_options(), 256);
+  const auto shared = random_prompt(*serving.engine, 100, 1);
+  serving.ask(joined(shared, random_prompt(*serving.engine, 40, 2)));
+  const Finished second = serving.ask(joined(shared, random_prompt(*serving.engine, 40, 3)));
+  EXPECT_EQ(second.reused_tokens, 0);
+  EXPECT_EQ(second.generation->lost_tokens, 100);
+  EXPECT_EQ(second.generation->lost_reason, PrefixLoss::no_state);
+  const Finished third = serving.ask(joined(shared, random_prompt(*serving.engine, 40, 4)));
+  EXPECT_EQ(third.reused_tokens, 100);
+}
+
+TEST(EngineCache, CheckpointsLieNoFurtherApartThanTheIntervalAlongPromptAndOutput) {
+  for (const int interval : {16, 48, 64}) {
+    EngineOptions options = cached_options();
+    options.kept_sequences_least = 40;
+    Serving serving(options, interval);
+    const auto prompt = random_prompt(*serving.engine, 150, 1);
+    const Finished whole = serving.ask(prompt, 90);
+    std::set<int> depths = {0};
+    for (const auto& entry : serving.cache.entries()) {
+      depths.insert(entry.cursor.checkpoint.tokens);
+      depths.insert(entry.cursor.committed.tokens);
+    }
+    int last = 0;
+    for (const int depth : depths) {
+      EXPECT_LE(depth - last, interval) << "interval " << interval;
+      last = depth;
+    }
+    EXPECT_EQ(last, 150 + 90 - 1);
+  }
+}
+
+TEST(EngineCache, AMatchThatEndsInsideRecordsSaysSo) {
+  Serving serving(cached_options(), 256);
+  const auto prompt = random_prompt(*serving.engine, 60, 1);  // c = 48 at its end
+  serving.ask(prompt, 1);
+  auto parted = prompt;
+  parted.resize(55);
+  const Finished second = serving.ask(joined(parted, {1, 2, 3}));
+  EXPECT_EQ(second.reused_tokens, 48);
+  EXPECT_EQ(second.generation->lost_tokens, 7);
+  EXPECT_EQ(second.generation->lost_reason, PrefixLoss::tail);
+}
+
+TEST(EngineCache, WhatWasEvictedSaysSoAndIsReusedFromTheHostWhereThereIsOne) {
+  for (const std::int64_t host_bytes : {std::int64_t{0}, std::int64_t{1} << 26}) {
+    EngineOptions options = cached_options();
+    Serving serving(options, 256, host_bytes);
+    const auto prompt = random_prompt(*serving.engine, 60, 1);
+    const Finished first = serving.ask(prompt);
+    for (unsigned i = 0; i < 12; ++i) serving.ask(random_prompt(*serving.engine, 40, 100 + i));
+    const Finished second = serving.ask(prompt);
+    EXPECT_EQ(second.output, first.output);
+    if (host_bytes > 0) {
+      EXPECT_EQ(second.reused_tokens, 59);
+      EXPECT_GT(serving.cache.host_restores(), 0);
+    } else {
+      EXPECT_EQ(second.reused_tokens, 0);
+      EXPECT_EQ(second.generation->lost_tokens, 59);
+      EXPECT_EQ(second.generation->lost_reason, PrefixLoss::evicted);
+    }
+  }
+}
+
+TEST(EngineCache, EightForksOfAPromptUseOneBaseSlotUntilTheirFirstFold) {
+  EngineOptions options = cached_options();
+  options.max_running_requests = 8;
+  options.step_tokens = 64;
+  Serving serving(options, 256);
+  GenerationRequest request{random_prompt(*serving.engine, 34, 1), greedy(), 40, true};
+  request.sampling.temperature = 1;
+  request.choices = 8;
+  ASSERT_TRUE(serving.scheduler->submit(std::move(request)).ok());
+  std::set<int> before, after;
+  while (!serving.scheduler->idle()) {
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    const EngineState state = serving.scheduler->state();
+    if (state.running < 8) continue;
+    std::set<int> bases;
+    bool folded = false;
+    for (const SequenceState& sequence : state.sequences) {
+      bases.insert(sequence.base.value);
+      folded = folded || sequence.checkpoint > 32;
+    }
+    (folded ? after : before).insert(static_cast<int>(bases.size()));
+  }
+  EXPECT_EQ(before, std::set<int>{1});
+  EXPECT_EQ(*after.rbegin(), 8);
+  EXPECT_EQ(serving.scheduler->counters().state_copies, 0);
+}
+
+TEST(EngineCache, LogProbabilitiesOfThePromptAreThoseOfAColdEngineAndReuseNothing) {
+  EngineOptions options = cached_options();
+  Serving serving(options);
+  const auto prompt = random_prompt(*serving.engine, 70, 1);
+  const auto logprobs = [&] {
+    GenerationRequest request{prompt, greedy(), 1, true};
+    request.top_logprobs = 2;
+    request.prompt_logprobs = true;
+    EXPECT_TRUE(serving.scheduler->submit(std::move(request)).ok());
+    PromptEvaluated evaluated;
+    while (!serving.scheduler->idle()) {
+      auto events = serving.scheduler->step();
+      EXPECT_TRUE(events.ok());
+      for (auto& event : events->prompts) evaluated = std::move(event.event);
+    }
+    return evaluated;
+  };
+  const PromptEvaluated cold = logprobs();
+  const PromptEvaluated warm = logprobs();
+  ASSERT_EQ(cold.logprobs.size(), 70u);
+  EXPECT_FALSE(cold.logprobs.front().has_value());
+  EXPECT_EQ(warm.cached_tokens, 0);
+  EXPECT_EQ(warm.lost_reason, PrefixLoss::prompt_logprobs);
+  for (std::size_t i = 1; i < 70; ++i) {
+    ASSERT_TRUE(cold.logprobs[i].has_value());
+    EXPECT_EQ(cold.logprobs[i]->logprob, warm.logprobs[i]->logprob);
+    EXPECT_LE(cold.logprobs[i]->logprob, cold.logprobs[i]->top.front().logprob);
+    EXPECT_EQ(cold.logprobs[i]->top.size(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace replayssm
