@@ -35,6 +35,9 @@ struct SchedulerOptions {
   // The most tokens between checkpoints that the cache is given along a sequence; a multiple of the
   // fold block.
   int track_interval = 256;
+  // Output tokens for which a running sequence is promised pages ahead of what it has. Longer
+  // outputs are not set aside in full, since most end early: pausing handles the rest.
+  int promised_tokens = 256;
 };
 
 // How one choice of a request ended.

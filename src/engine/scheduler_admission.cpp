@@ -7,14 +7,6 @@
 #include "engine/scheduler.h"
 
 namespace replayssm {
-namespace {
-
-// Output tokens for which a running sequence is promised pages ahead of what it has. Longer outputs
-// are not set aside in full: most end early, and pausing handles the rest.
-constexpr int kPromisedTokens = 256;
-
-}  // namespace
-
 // Choices that do not exist yet have their rows already.
 int Scheduler::rows_taken() const {
   int rows = 0;
@@ -28,7 +20,7 @@ int Scheduler::rows_taken() const {
 int Scheduler::pages_promised(const Choice& choice) const {
   const Generation& generation = *choice.generation;
   const int length = static_cast<int>(choice.sequence.tokens.size());
-  const int tokens = std::min(choice.final_tokens(), length + kPromisedTokens);
+  const int tokens = std::min(choice.final_tokens(), length + options_.promised_tokens);
   const int choices = generation.forked ? 1 : generation.request.choices;
   return choices * engine_.memory().layout().pages_for(tokens);
 }

@@ -23,6 +23,7 @@ struct Setting {
   std::int64_t host_bytes = 0;
   SchedulePolicy policy = SchedulePolicy::first_come;
   int step_tokens = 64;
+  int spare_pages = -1;  // beyond what one request can need; -1: as many as are useful
 };
 
 EngineOptions options_of(const Setting& setting) {
@@ -33,6 +34,14 @@ EngineOptions options_of(const Setting& setting) {
   options.fold_block = setting.fold_block;
   options.step_tokens = setting.step_tokens;
   options.kept_sequences_least = 5;
+  if (setting.spare_pages >= 0) {
+    // The smallest budget for the same rows, and so many pages more.
+    const auto roomy = make_engine(options);
+    const MemoryPlan& plan = roomy->plan();
+    const std::int64_t page = roomy->memory().layout().page_bytes();
+    const int context_pages = options.context_length / options.page_tokens;
+    options.memory_budget = plan.used - (plan.pages - context_pages - setting.spare_pages) * page;
+  }
   return options;
 }
 
@@ -90,6 +99,7 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
     scheduling.policy = setting.policy;
     scheduling.cache = &cache;
     scheduling.track_interval = setting.track_interval;
+    if (setting.spare_pages >= 0) scheduling.promised_tokens = 4;
     Scheduler scheduler(*engine, scheduling);
 
     std::map<GenerationId, Asked> asked;
@@ -113,7 +123,7 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
         GenerationRequest request;
         request.prompt = some_prompt();
         request.sampling.seed = static_cast<std::uint64_t>(below(3));
-        request.max_tokens = 1 + below(30);
+        request.max_tokens = 1 + below(setting.spare_pages >= 0 ? 75 : 30);
         request.ignore_eos = true;
         request.choices = below(6) == 0 ? 2 + below(2) : 1;
         request.priority = below(3);
@@ -157,11 +167,13 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
     expect_all_free(*engine);
     EXPECT_EQ(cache.host_bytes(), 0);
   }
-  EXPECT_GT(reused, 0);
+  if (setting.spare_pages < 0) {
+    EXPECT_GT(reused, 0);
+  }
   if (setting.host_bytes > 0) {
     EXPECT_GT(restored, 0);
   }
-  if (setting.policy == SchedulePolicy::priority) {
+  if (setting.policy == SchedulePolicy::priority || setting.spare_pages >= 0) {
     EXPECT_GT(paused, 0);
   }
 }
@@ -185,6 +197,12 @@ INSTANTIATE_TEST_SUITE_P(
                 .model = kModelKinds[1],
                 .host_bytes = kHostBytes,
                 .policy = SchedulePolicy::priority},
+        Setting{.name = "few_pages", .spare_pages = 2},
+        Setting{.name = "few_pages_kda_host",
+                .model = kModelKinds[1],
+                .host_bytes = kHostBytes,
+                .spare_pages = 2},
+        Setting{.name = "few_pages_replay_off", .recurrence = Recurrence::packed, .spare_pages = 2},
         Setting{.name = "replay_off", .recurrence = Recurrence::packed},
         Setting{.name = "replay_off_priorities",
                 .recurrence = Recurrence::packed,
