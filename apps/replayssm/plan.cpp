@@ -7,6 +7,7 @@
 #include <string>
 
 #include "command.h"
+#include "engine/engine_service.h"
 #include "engine/memory_needs.h"
 #include "engine_flags.h"
 #include "table.h"
@@ -22,7 +23,8 @@ struct PlanFlags {
   int draft_tokens = 1;
   int context_length = 0;
   int page_tokens = 16;
-  int step_tokens = 512;
+  int step_tokens = 256;
+  bool disable_radix_cache = false;
   bool json = false;
 };
 
@@ -56,23 +58,26 @@ Result<Planned> make_plan(const PlanFlags& flags, std::int64_t budget,
   const SequenceLayout layout =
       sequence_layout(*config, options, engine_options->state_type, flags.page_tokens);
 
-  MemoryNeeds needs = sequence_needs(layout);
-  needs.budget = budget;
-  needs.weights = planned_weight_bytes(*config, false);
-  if (flags.draft_tokens > 1) needs.drafter = planned_weight_bytes(*config, true) - needs.weights;
-  needs.context_length = flags.context_length;
-  needs.max_running_requests = flags.max_running_requests;
-  needs.max_useful_requests =
-      std::min(needs.max_useful_requests, flags.step_tokens / flags.draft_tokens);
-  const int rows =
-      flags.max_running_requests > 0 ? flags.max_running_requests : needs.max_useful_requests;
+  ServiceOptions service;
+  service.engine = *engine_options;
+  service.engine.memory_budget = budget;
+  service.engine.max_running_requests = flags.max_running_requests;
+  service.engine.context_length = flags.context_length;
+  service.engine.page_tokens = flags.page_tokens;
+  service.engine.step_tokens = flags.step_tokens;
+  service.engine.window_max = flags.draft_tokens;
+  service.prefix_cache = !flags.disable_radix_cache;
+  const std::int64_t weights = planned_weight_bytes(*config, false);
+  const std::int64_t drafter =
+      flags.draft_tokens > 1 ? planned_weight_bytes(*config, true) - weights : 0;
   const int threads = flags.engine.threads > 0 ? flags.engine.threads : available_cores();
-  needs.workspace = planned_workspace_bytes(*config, options, threads, flags.step_tokens) +
-                    logits_bytes(*config, rows * flags.draft_tokens);
-  auto plan = plan_sequences(needs, config->max_positions);
+  auto plan = plan_engine(service_engine_options(service), *config, options, layout, weights,
+                          drafter, threads);
   if (!plan) return plan.error();
-  return Planned{std::move(*config), layout, std::move(*plan), needs.max_useful_requests,
-                 options.activations};
+  return Planned{
+      std::move(*config), layout, std::move(*plan),
+      std::min(MemoryNeeds{}.max_useful_requests, flags.step_tokens / flags.draft_tokens),
+      options.activations};
 }
 
 void print_table(const PlanFlags& flags, const Planned& planned) {
@@ -113,6 +118,7 @@ void print_json(const Planned& planned) {
   json["used"] = plan.used;
   json["budget"] = plan.budget;
   json["max_running_requests"] = plan.rows;
+  json["kept_sequences"] = plan.kept_rows;
   json["slots"] = plan.slots;
   json["pages"] = plan.pages;
   json["page_size"] = planned.layout.page_tokens;
@@ -135,6 +141,14 @@ int plan(const PlanFlags& flags) {
                        "1 with --disable-linear-replayssm"),
                 kBadFlags);
   }
+  if (flags.max_running_requests * flags.draft_tokens > flags.step_tokens) {
+    return fail(
+        refuse("--max-running-requests", flags.max_running_requests,
+               fmt::format("at most {}: a step of --chunked-prefill-size {} tokens has room "
+                           "for all windows",
+                           flags.step_tokens / flags.draft_tokens, flags.step_tokens)),
+        kBadFlags);
+  }
   const auto planned = make_plan(flags, *budget, *geometry);
   if (!planned) return fail(planned.error(), kFailure);
   if (flags.json) {
@@ -150,12 +164,13 @@ int plan(const PlanFlags& flags) {
 void add_plan(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand(
-      "plan", "What memory goes where and how many requests fit; reads config.json only");
+      "plan",
+      "What memory serve would put where and how many requests fit; reads config.json only");
   command->add_option("--memory", flags->memory, "Budget, for example 24GiB or 512MiB")->required();
   command
       ->add_option("--max-running-requests", flags->max_running_requests,
                    "Requests at once; 0 is as many as fit, at most 256")
-      ->check(CLI::Range(0, flags->step_tokens))
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--speculative-num-draft-tokens", flags->draft_tokens,
@@ -170,6 +185,11 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option("--page-size", flags->page_tokens, "Tokens of a page of keys and values")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command->add_option("--chunked-prefill-size", flags->step_tokens, "The most tokens of a step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_flag("--disable-radix-cache", flags->disable_radix_cache,
+                    "Without room for the prefix cache that serve keeps");
   flags->engine.add_to(*command);
   command->add_flag("--json", flags->json, "One JSON object instead of the table");
   command->footer("Example: replayssm plan --model-path DIR --memory 24GiB");

@@ -71,23 +71,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   const SequenceLayout layout =
       sequence_layout(*config, model_options, engine->ops_->state_type_for(options.state_type),
                       options.page_tokens);
-  MemoryNeeds needs = sequence_needs(layout);
-  needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
-  needs.weights = engine->model_->weight_bytes();
-  needs.context_length = options.context_length;
-  needs.max_running_requests = options.max_running_requests;
-  needs.max_useful_requests =
-      std::min(needs.max_useful_requests, options.step_tokens / options.window_max);
-  needs.slots_beyond_rows = options.slots_beyond_requests;
-  needs.kept_sequences_least = options.kept_sequences_least;
-  const int rows =
-      options.max_running_requests > 0 ? options.max_running_requests : needs.max_useful_requests;
-  StepLimits limits;
-  limits.tokens = options.step_tokens;
-  limits.logit_rows = std::max(options.logit_rows, rows * options.window_max);
-  needs.workspace = engine->model_->workspace_bytes(limits.tokens, limits.logit_rows) +
-                    logits_bytes(*config, limits.logit_rows);
-  auto plan = plan_sequences(needs, config->max_positions);
+  const StepLimits limits = step_limits(options);
+  auto plan = plan_engine(options, *config, model_options, layout, engine->model_->weight_bytes(),
+                          0, engine->threads());
   if (!plan) return plan.error();
   engine->plan_ = std::move(plan->memory);
   engine->context_length_ = plan->context_length;

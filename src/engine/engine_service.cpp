@@ -64,6 +64,13 @@ Status check(const ServiceOptions& options) {
 
 }  // namespace
 
+EngineOptions service_engine_options(const ServiceOptions& options) {
+  EngineOptions engine = options.engine;
+  if (options.prefix_cache) engine.kept_sequences_least = kKeptSequences;
+  engine.prompt_logit_rows = kPromptLogitRows;
+  return engine;
+}
+
 struct EngineService::Parts {
   ServiceOptions options;
   // Engine thread only, once it runs.
@@ -101,11 +108,7 @@ Result<std::unique_ptr<EngineService>> EngineService::start(const ServiceOptions
   REPLAYSSM_TRY(check(options));
   auto parts = std::make_unique<Parts>();
   parts->options = options;
-  EngineOptions engine_options = options.engine;
-  if (options.prefix_cache) engine_options.kept_sequences_least = kKeptSequences;
-  engine_options.logit_rows =
-      std::max(engine_options.logit_rows, engine_options.max_running_requests + kPromptLogitRows);
-  auto engine = Engine::create(engine_options);
+  auto engine = Engine::create(service_engine_options(options));
   if (!engine) return engine.error();
   parts->engine = std::move(*engine);
   SchedulerOptions scheduler_options;

@@ -25,6 +25,10 @@ struct ServiceOptions {
   std::int64_t host_cache_bytes = 0;  // for evicted cache entries and paused sequences
 };
 
+// The engine's options with what a service adds: room for the prefix cache, rows of logits for the
+// log-probabilities of prompts.
+EngineOptions service_engine_options(const ServiceOptions& options);
+
 // Owns engine, cache, scheduler and their thread. All members may be called from any thread.
 class EngineService {
  public:

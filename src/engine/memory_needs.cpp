@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/machine_memory.h"
 #include "model/decoder.h"
 
 namespace replayssm {
@@ -129,6 +130,43 @@ Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context) {
   auto plan = plan_memory(needs);
   if (!plan) return plan.error();
   return SequencePlan{std::move(*plan), needs.context_length};
+}
+
+namespace {
+
+// Rows are bounded by what a step can take, one window each.
+int max_useful_requests(const EngineOptions& options) {
+  return std::min(MemoryNeeds{}.max_useful_requests, options.step_tokens / options.window_max);
+}
+
+}  // namespace
+
+StepLimits step_limits(const EngineOptions& options) {
+  const int rows = options.max_running_requests > 0 ? options.max_running_requests
+                                                    : max_useful_requests(options);
+  StepLimits limits;
+  limits.tokens = options.step_tokens;
+  limits.logit_rows =
+      std::max(options.logit_rows, rows * options.window_max + options.prompt_logit_rows);
+  return limits;
+}
+
+Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
+                                 const ModelOptions& model_options, const SequenceLayout& layout,
+                                 std::int64_t weights, std::int64_t drafter, int threads) {
+  MemoryNeeds needs = sequence_needs(layout);
+  needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
+  needs.weights = weights;
+  needs.drafter = drafter;
+  needs.context_length = options.context_length;
+  needs.max_running_requests = options.max_running_requests;
+  needs.max_useful_requests = max_useful_requests(options);
+  needs.slots_beyond_rows = options.slots_beyond_requests;
+  needs.kept_sequences_least = options.kept_sequences_least;
+  const StepLimits limits = step_limits(options);
+  needs.workspace = planned_workspace_bytes(config, model_options, threads, limits.tokens) +
+                    logits_bytes(config, limits.logit_rows);
+  return plan_sequences(needs, config.max_positions);
 }
 
 }  // namespace replayssm

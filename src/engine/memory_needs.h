@@ -5,6 +5,8 @@
 
 #include "cache/sequence_layout.h"
 #include "core/result.h"
+#include "engine/engine_options.h"
+#include "engine/step_limits.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "replay/memory_plan.h"
@@ -38,5 +40,15 @@ struct SequencePlan {
 // context that fits, at most `model_context` and, where it must be less, a multiple of 1024;
 // refused below min(model_context, 2048).
 Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context);
+
+// The sizes of a step, and with them of workspace and logits, that options ask for. Where
+// max_running_requests is 0, those of as many requests as could be planned.
+StepLimits step_limits(const EngineOptions& options);
+
+// The plan of an engine with these options: what Engine::create() allocates. `weights` and
+// `drafter` in bytes; `threads` as the engine's. A memory budget of 0 is what the machine has.
+Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
+                                 const ModelOptions& model_options, const SequenceLayout& layout,
+                                 std::int64_t weights, std::int64_t drafter, int threads);
 
 }  // namespace replayssm

@@ -8,6 +8,7 @@
 #include "core/aligned_buffer.h"
 #include "core/result.h"
 #include "engine/sequence.h"
+#include "engine/step_limits.h"
 #include "model/model.h"
 
 namespace replayssm {
@@ -23,12 +24,6 @@ struct StepRow {
   // What the request asks of its tokens beyond the sampling parameters; may be null. Told of the
   // token that the step samples.
   OutputRules* rules = nullptr;
-};
-
-// The largest step; forward's workspace and the logits buffer are sized by it.
-struct StepLimits {
-  int tokens = 1;
-  int logit_rows = 1;
 };
 
 // Builds the batch when it is launched, from the sequences as they are then. A step is evaluate(),

@@ -67,7 +67,12 @@ TEST(CliPlan, NumbersOfTheLargestDenseModelAreThoseOfItsShapes) {
   // 48 layers x 48 heads x 128 x 128 float32, and 48 x 3 conv inputs of 10240 bfloat16.
   EXPECT_EQ(plan64["bytes_per_slot"], 48LL * (48 * 128 * 128 * 4 + 3 * 10240 * 2));
   EXPECT_EQ(plan64["kv_bytes_per_token"], 64 * 1024);
-  EXPECT_EQ(plan64["slots"], 16);
+  // As many sequences are kept by the prefix cache as run, and as many checkpoints again.
+  EXPECT_EQ(plan64["kept_sequences"], 16);
+  EXPECT_EQ(plan64["slots"], 3 * 16);
+  const json uncached = plan(large, {"--memory", "96GiB", "--max-running-requests", "16",
+                                     "--context-length", "32768", "--disable-radix-cache"});
+  EXPECT_EQ(uncached["slots"], 16);
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : plan64["bytes"].items()) sum += bytes.get<std::int64_t>();
   EXPECT_EQ(plan64["used"], sum);

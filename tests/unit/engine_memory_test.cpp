@@ -23,6 +23,7 @@ TEST(EngineMemory, PoolsHaveExactlyThePlannedBytes) {
       options.activations = activations;
       options.window_max = recurrence == Recurrence::replay ? 4 : 1;
       options.slots_beyond_requests = 3;
+      options.kept_sequences_least = 6;
       const auto engine = make_engine(options);
       ASSERT_TRUE(engine);
       SequenceMemory& memory = engine->memory();
@@ -31,7 +32,13 @@ TEST(EngineMemory, PoolsHaveExactlyThePlannedBytes) {
       EXPECT_EQ(memory.rows().conv_ring_bytes() + memory.rows().cursor_bytes(),
                 line(engine->plan(), "conv rings"));
       EXPECT_EQ(memory.pages().bytes(), line(engine->plan(), "KV pages"));
-      EXPECT_EQ(memory.slots().slots(), 4 + 3);
+      EXPECT_EQ(memory.slots().slots(), 4 + 3 + 2 * 6);
+      EXPECT_EQ(memory.rows().rows(), 4 + 6);
+      EXPECT_EQ(engine->plan().used, [&] {
+        std::int64_t sum = 0;
+        for (const MemoryLine& each : engine->plan().lines) sum += each.bytes;
+        return sum;
+      }());
       EXPECT_EQ(memory.rows().ring_bytes() == 0, recurrence == Recurrence::packed);
       EXPECT_EQ(memory.views().rings.empty(), recurrence == Recurrence::packed);
     }

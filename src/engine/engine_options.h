@@ -1,0 +1,36 @@
+// What decides which engine is made.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "cache/poison.h"
+#include "core/dtype.h"
+#include "ops/linear_ops.h"
+
+namespace replayssm {
+
+struct EngineOptions {
+  std::filesystem::path model_path;
+  std::optional<DType> activations;  // f32 or bf16; empty: the type the weights are stored in
+  DType state_type = DType::f32;
+  Recurrence recurrence = Recurrence::replay;
+  int fold_block = 16;
+  int window_max = 1;  // T_max
+  bool deterministic = false;
+  int threads = 0;  // 0: one for each core
+
+  std::int64_t memory_budget = 0;  // bytes; 0: what the machine has available
+  int max_running_requests = 1;    // 0: as many as fit
+  int context_length = 0;          // tokens of the longest request; 0: the model's
+  int page_tokens = 16;
+  int step_tokens = 256;          // the most tokens of a step, and so of a prompt chunk
+  int logit_rows = 0;             // the most rows of logits of a step; 0: one window a request
+  int prompt_logit_rows = 0;      // and so many more for log-probabilities of prompts
+  int slots_beyond_requests = 0;  // slots for shared checkpoints, beyond one a request
+  int kept_sequences_least = 0;   // room for a prefix cache, see MemoryNeeds; 0: none
+  Poison poison = Poison::off;
+};
+
+}  // namespace replayssm

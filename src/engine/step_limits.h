@@ -1,0 +1,12 @@
+// How large a step may be.
+#pragma once
+
+namespace replayssm {
+
+// The largest step; forward's workspace and the logits buffer are sized by it.
+struct StepLimits {
+  int tokens = 1;
+  int logit_rows = 1;
+};
+
+}  // namespace replayssm
