@@ -175,20 +175,20 @@ void Scheduler::end_early(StepEvents& events) {
 }
 
 Result<StepEvents> Scheduler::step() {
-  StepEvents events;
+  StepEvents& events = events_;
   end_early(events);
   auto no_room = admit();
   if (no_room && running_.empty()) {
     // What has just ended gives its memory back when the caller drops it.
-    if (!events.finished.empty()) return events;
+    if (!events.finished.empty()) return std::exchange(events_, {});
     // Nobody is left who could make room.
     finish(*waiting_.front(), FinishReason::error, std::move(no_room), events);
     drop_finished();
-    return events;
+    return std::exchange(events_, {});
   }
   const std::vector<StepRow> rows = compose(events);
   drop_finished();
-  if (rows.empty()) return events;
+  if (rows.empty()) return std::exchange(events_, {});
 
   std::vector<SequenceCounters> before;
   int tokens = 0;
@@ -209,16 +209,15 @@ Result<StepEvents> Scheduler::step() {
     take(**owner, rows[i], result, events);
   }
   drop_finished();
-  return events;
+  return std::exchange(events_, {});
 }
 
 StepEvents Scheduler::abandon(const Error& error) {
-  StepEvents events;
   for (const ChoicePtr& choice : running_) {
-    if (choice->generation != nullptr) finish(*choice, FinishReason::error, error, events);
+    if (choice->generation != nullptr) finish(*choice, FinishReason::error, error, events_);
   }
   drop_finished();
-  return events;
+  return std::exchange(events_, {});
 }
 
 void Scheduler::count(Choice& choice, const StepRow& row, const SequenceCounters& before) {
@@ -288,7 +287,7 @@ void Scheduler::take_token(Choice& choice, TokenId token, std::optional<TokenLog
 void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error> error,
                        StepEvents& events) {
   const auto now = Clock::now();
-  const auto generation = std::move(choice.generation);  // null marks it as finished
+  const std::shared_ptr<Generation> generation = choice.generation;
   if (!generation->started) generation->started = now;
   const auto& tokens = choice.sequence.tokens;
   Finished finished;
@@ -346,6 +345,8 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
   }
   choice.sequence = Sequence{};
   events.finished.push_back(std::move(finished));
+  // Last, so that whatever fails before leaves a choice that can still be ended.
+  choice.generation = nullptr;
 }
 
 void Scheduler::drop_finished() {

@@ -117,7 +117,8 @@ class Scheduler {
   // exception of the call no running sequence may go on: abandon() follows.
   Result<StepEvents> step();
 
-  // Ends everything that runs with this error and gives its memory back. What waits stays.
+  // Ends everything that runs with this error and gives its memory back. What waits stays. The
+  // events include those of the step that failed.
   StepEvents abandon(const Error& error);
 
   EngineState state() const;
@@ -168,6 +169,7 @@ class Scheduler {
   std::int32_t next_id_ = 0;
   std::deque<ChoicePtr> waiting_;  // in the order of admission
   std::vector<ChoicePtr> running_;
+  StepEvents events_;  // of the step in progress
   EngineCounters counters_;
 };
 
