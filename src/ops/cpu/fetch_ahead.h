@@ -38,8 +38,9 @@ class FetchAhead {
 
  private:
   static constexpr int kLine = 64;
-  // A head's state, and keys, corrections and decays of its pending records.
-  static constexpr int kRuns = 1 + 3 * 48;
+  // A head's state; keys, corrections and decays of its pending records and of those that a window
+  // adds; five arrays' parts of a window's tokens.
+  static constexpr int kRuns = 1 + 3 * 64 + 5 * 16;
   struct Run {
     const char* at;
     int lines;

@@ -71,14 +71,15 @@ void fold_stripes(const FoldTask& task) {
       const float* keys = s.fold_keys.data() + static_cast<std::size_t>(b) * block * kKeyDim;
       const float* const* corrections = s.corrections.data() + b * block;
       if (b + 1 < blocks) {
-        update(source, scratch, decays, keys, corrections, stripe * kStripe, records_of(b));
+        update(source, scratch, decays, keys, corrections, stripe * kStripe, records_of(b),
+               s.ahead);
         source = scratch;
       } else if (rows == nullptr) {
         update(source, slot_stripe(row.destination, stripe), decays, keys, corrections,
-               stripe * kStripe, records_of(b));
+               stripe * kStripe, records_of(b), s.ahead);
       } else {
         update(source, s.products.data(), decays, keys, corrections, stripe * kStripe,
-               records_of(b));
+               records_of(b), s.ahead);
         transpose_stripe(s.products.data(), stripe * kStripe, rows);
       }
     }
@@ -86,6 +87,7 @@ void fold_stripes(const FoldTask& task) {
 }
 
 void fold_value_head(const FoldTask& task) {
+  task.scratch->ahead.clear();  // heads are folded one by one: nothing is known to follow
   prepare_records(task);
   if (task.args->states[task.layer].type == DType::bf16)
     fold_stripes<bf16>(task);

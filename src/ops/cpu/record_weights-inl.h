@@ -82,6 +82,9 @@ HWY_INLINE void weigh_fold_gdn(StepScratch& s, int first, int count, float* keys
 
 // ---- one gate per key channel ----
 
+// Lines of what comes next that are fetched while a record is weighed.
+inline constexpr int kFetchRecord = 8;
+
 // key_dot = <key .* decays, self>, query_dot = <key .* decays, query>, and then
 // next = decays .* step: the decays that the record before this one is weighed with.
 HWY_INLINE void weigh_record_kda(const float* HWY_RESTRICT key, const float* decays,
@@ -127,6 +130,7 @@ HWY_INLINE void weigh_tokens_kda(StepScratch& s) {
       const float* decays = s.decays[self];  // from record j to now; then from the checkpoint
       for (int j = self - 1; j >= oldest; --j) {
         float key_dot = 0, query_dot = 0;
+        s.ahead.fetch(kFetchRecord);
         weigh_record_kda(s.keys[j], decays, s.decays[j], s.keys[self], s.queries[i],
                          s.running.data(), key_dot, query_dot);
         decays = s.running.data();
@@ -152,6 +156,7 @@ HWY_INLINE void weigh_fold_kda(StepScratch& s, int first, int count, float* keys
   for (int k = 0; k < kKeyDim; ++k) decays[k] = 1;
   for (int j = first + count - 1; j >= first; --j) {
     float* key = keys + (j - first) * kKeyDim;
+    s.ahead.fetch(kFetchRecord);
     const V scale = hn::Set(f, s.key_scales[j]);
     for (int k = 0; k < kKeyDim; k += kLanes) {
       const V decay = hn::LoadU(f, decays + k);

@@ -18,8 +18,10 @@ namespace HWY_NAMESPACE {
 
 inline constexpr int kStripeVectors = kStripe / kLanes;
 
-// While a stripe is multiplied, what comes next is fetched: a cache line a row, so many at a time.
+// What comes next is fetched while a stripe is worked on, so that the memory is never idle: so many
+// lines at a time, one a row while it is multiplied, and in folds one for so many products a row.
 inline constexpr int kFetchRows = 8;
+inline constexpr int kFetchRecords = 4;
 
 // products[x] [32] = stripe times vectors[x] [K], for kVectors vectors, summed in ascending k.
 template <int kVectors, class StateT>
@@ -57,6 +59,12 @@ HWY_INLINE void multiply(const StateT* stripe, const float* const* vectors, int 
   for (; x + kGroup <= count; x += kGroup) {
     multiply_some<kGroup>(stripe, vectors + x, products + x * kStripe, ahead);
   }
+  // A decoding step has two vectors, k and q: one pass for both, whatever kGroup is.
+  if constexpr (kGroup > 2) {
+    for (; x + 2 <= count; x += 2) {
+      multiply_some<2>(stripe, vectors + x, products + x * kStripe, ahead);
+    }
+  }
   for (; x < count; ++x) multiply_some<1>(stripe, vectors + x, products + x * kStripe, ahead);
 }
 
@@ -65,10 +73,11 @@ HWY_INLINE void multiply(const StateT* stripe, const float* const* vectors, int 
 template <class StateT, class ToT>
 HWY_INLINE void update(const StateT* from, ToT* to, const float* HWY_RESTRICT decays,
                        const float* HWY_RESTRICT keys, const float* const* corrections, int value,
-                       int count) {
+                       int count, FetchAhead& ahead) {
   const F f;
   constexpr int kRows = 2;
   for (int k = 0; k < kKeyDim; k += kRows) {
+    ahead.fetch(count / kFetchRecords);
     V state[kRows][kStripeVectors];
     for (int r = 0; r < kRows; ++r) {
       for (int i = 0; i < kStripeVectors; ++i) {

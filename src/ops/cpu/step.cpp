@@ -192,7 +192,7 @@ void work_span(const StepTask& task, int value_head) {
       update(source, at_place(action.destination),
              s.fold_decays.data() + static_cast<std::size_t>(a) * kKeyDim,
              s.fold_keys.data() + static_cast<std::size_t>(action.weights) * kKeyDim,
-             s.corrections.data() + action.first, stripe * kStripe, action.count);
+             s.corrections.data() + action.first, stripe * kStripe, action.count, s.ahead);
     }
   }
 }
@@ -214,13 +214,35 @@ Cursor cursor_of(const StepTask& task) {
   return {task.args->cursors.committed[at], task.args->cursors.checkpoint[at]};
 }
 
-// Lists what a value head of `task` is going to read: with its first head also the ring's keys.
-void list_head(const StepTask& task, int value_head, FetchAhead& ahead) {
+// The tokens of a row whose inputs are fetched ahead: a window's, or the first of a prompt.
+constexpr int kListedTokens = 16;
+
+// Lists inputs and outputs of the tokens: with the key head's first value head also keys and
+// queries.
+void list_tokens(const StepTask& task, int value_head, FetchAhead& ahead) {
   const StepArgs& args = *task.args;
-  const Cursor cursor = cursor_of(task);
-  ahead.clear();
-  const bool records = task.kind != StepKind::packed;
-  for (Depth p = cursor.checkpoint; records && p < cursor.committed; p += 1) {
+  const HeadShape& shape = args.shape;
+  const int first = task.row->first_token;
+  for (int token = first; token < first + std::min(task.row->tokens, kListedTokens); ++token) {
+    const float* row = input_row(args, token);
+    if (value_head == task.first_value_head) {
+      ahead.add(row + task.key_head * kKeyDim, kKeyDim * sizeof(float));
+      ahead.add(row + (shape.key_heads + task.key_head) * kKeyDim, kKeyDim * sizeof(float));
+    }
+    const std::size_t head = static_cast<std::size_t>(token) * shape.value_heads + value_head;
+    ahead.add(args.gate + head * shape.gate_width(), shape.gate_width() * sizeof(float));
+    ahead.add(row + 2 * shape.key_heads * kKeyDim + value_head * kValueDim,
+              kValueDim * sizeof(float));
+    ahead.add(args.out + head * kValueDim, kValueDim * sizeof(float));
+  }
+}
+
+// Lists the ring rows of a value head that a window reads, and those that it overwrites, since a
+// processor reads a line before it changes a part of it.
+void list_records(const StepTask& task, int value_head, const Cursor& cursor, FetchAhead& ahead) {
+  const StepArgs& args = *task.args;
+  const Depth end = cursor.committed + (task.kind == StepKind::window ? task.row->tokens : 0);
+  for (Depth p = cursor.checkpoint; p < end; p += 1) {
     const int r = args.geometry.ring_row(p);
     if (value_head == task.first_value_head) {
       const RingKey key = ring_key(args.shape, args.rings, task.row->row, task.key_head, r);
@@ -231,7 +253,17 @@ void list_head(const StepTask& task, int value_head, FetchAhead& ahead) {
     ahead.add(record.values.begin(), record.values.bytes());
     if (args.shape.gate == GateKind::kda) ahead.add(record.decay, kKeyDim * sizeof(float));
   }
-  const Depth depth = records ? cursor.checkpoint : cursor.committed;
+}
+
+// Lists what a value head of `task` is going to read.
+void list_head(const StepTask& task, int value_head, FetchAhead& ahead) {
+  const StepArgs& args = *task.args;
+  const Cursor cursor = cursor_of(task);
+  const bool packed = task.kind == StepKind::packed;
+  ahead.clear();
+  list_tokens(task, value_head, ahead);
+  if (!packed) list_records(task, value_head, cursor, ahead);
+  const Depth depth = packed ? cursor.committed : cursor.checkpoint;
   if (depth.tokens == 0) return;
   const std::size_t size = size_of(args.states.type);
   const auto at = static_cast<std::size_t>(args.cursors.base[task.row->row.value].value) *
@@ -247,13 +279,13 @@ void step_value_heads(const StepTask& task) {
     prepare_key_head(task);
     for (int head = task.first_value_head; head < task.first_value_head + task.value_heads;
          ++head) {
-      prepare_value_head(task, head);
       if (head + 1 < task.first_value_head + task.value_heads)
         list_head(task, head + 1, s.ahead);
       else if (task.next != nullptr)
         list_head(*task.next, task.next->first_value_head, s.ahead);
       else
         s.ahead.clear();
+      prepare_value_head(task, head);
       if (task.args->states.type == DType::bf16)
         work_span<bf16>(task, head);
       else
