@@ -65,6 +65,7 @@ nlohmann::ordered_json to_json(const BenchOptions& o, const BenchReport& r, std:
       or_null(r.packed_time_us.has_value(), r.packed_time_us.value_or(0) / r.time_us);
   json["ceiling_copy_gb_per_s"] = r.ceilings.copy_gb_per_s;
   json["ceiling_update_gb_per_s"] = r.ceilings.update_gb_per_s;
+  json["ceiling_read_gb_per_s"] = or_null(r.ceilings.read_gb_per_s > 0, r.ceilings.read_gb_per_s);
   json["packed_fraction_of_update"] =
       or_null(r.packed_fraction_of_update.has_value(), r.packed_fraction_of_update.value_or(0));
   json["max_error"] = r.max_error;
@@ -105,8 +106,12 @@ std::string to_text(const BenchOptions& o, const BenchReport& r, std::string_vie
         "  bytes           {:10.2f} MB, {:.1f} GB/s, {:.0f} % of the floor ({:.1f} us)\n",
         r.bytes * 1e-6, r.bytes / r.time_us * 1e-3, 100 * r.floor_us / r.time_us, r.floor_us);
   }
-  text += fmt::format("  memory          copy {:.1f} GB/s, in-place update {:.1f} GB/s\n",
+  text += fmt::format("  memory          copy {:.1f} GB/s, in-place update {:.1f} GB/s",
                       r.ceilings.copy_gb_per_s, r.ceilings.update_gb_per_s);
+  if (r.ceilings.read_gb_per_s > 0) {
+    text += fmt::format(", read {:.1f} GB/s", r.ceilings.read_gb_per_s);
+  }
+  text += "\n";
   if (r.packed_fraction_of_update) {
     text += fmt::format("  packed reaches  {:.0f} % of the update ceiling\n",
                         100 * *r.packed_fraction_of_update);

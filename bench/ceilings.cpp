@@ -3,43 +3,127 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <vector>
+#include <atomic>
+#include <cstdint>
 
 #include "core/aligned_buffer.h"
 #include "stopwatch.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace replayssm::bench {
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 16;  // floats a task handles
+using Word = std::uint64_t;
+constexpr std::size_t kLine = 64 / sizeof(Word);  // words of a cache line
 
-double median_gb_per_s(ThreadPool& pool, std::size_t floats, double bytes,
-                       const std::function<void(std::size_t begin, std::size_t end)>& pass) {
-  const std::size_t blocks = floats / kBlock;
-  const double us = median_us(9, [&] {
-    pool.parallel_for(blocks,
-                      [&](std::size_t block, int) { pass(block * kBlock, (block + 1) * kBlock); });
-  });
-  return bytes / us * 1e-3;
-}
+// How memory is walked through: in blocks that threads take in turn, each in several streams side
+// by side, with lines asked for ahead of time. Which way is fastest depends on the processor, its
+// pages and the number of threads, so all are tried.
+struct Walk {
+  std::size_t streams;
+  std::size_t ahead;  // bytes; 0: the processor's own prefetchers only
+  std::size_t block;  // bytes
+};
+constexpr Walk kWalks[] = {{1, 0, 256 << 10},
+                           {1, 2 << 10, 256 << 10},
+                           {1, 4 << 10, 4 << 20},
+                           {4, 1 << 10, 256 << 10},
+                           {8, 2 << 10, 256 << 10}};
 
-constexpr std::size_t kStreams = 8;
-constexpr std::size_t kLine = 16;    // floats of a cache line
-constexpr std::size_t kAhead = 512;  // floats that a line is fetched ahead
-
-// Visits the lines of [begin, end) in eight streams side by side, each fetched ahead: one core then
-// waits for several lines at once, which a single stream does not make it do.
+// Calls visit(first word of a line) for every line of [begin, end).
 template <class Visit>
-void in_streams(const float* data, std::size_t begin, std::size_t end, Visit&& visit) {
-  const std::size_t length = (end - begin) / kStreams;
+void for_each_line(const Walk& walk, const Word* data, std::size_t begin, std::size_t end,
+                   Visit&& visit) {
+  const std::size_t length = (end - begin) / walk.streams;
   for (std::size_t at = 0; at < length; at += kLine) {
-    for (std::size_t stream = 0; stream < kStreams; ++stream) {
+    for (std::size_t stream = 0; stream < walk.streams; ++stream) {
       const std::size_t line = begin + stream * length + at;
-      __builtin_prefetch(data + line + kAhead);
+      if (walk.ahead != 0) __builtin_prefetch(data + line + walk.ahead / sizeof(Word));
       visit(line);
     }
   }
 }
+
+// Past the caches where the processor can: a plain store reads a line before it changes it.
+void store_line(Word* to, const Word* from) {
+#if defined(__SSE2__)
+  for (std::size_t i = 0; i < kLine; i += 2) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+#else
+  std::copy_n(from, kLine, to);
+#endif
+}
+
+class Memory {
+ public:
+  Memory(ThreadPool& pool, std::size_t bytes) : pool_(pool), data_(bytes / sizeof(Word)) {}
+
+  double read() {
+    return best(data_.size(), 1, [this](const Walk& walk, std::size_t begin, std::size_t end) {
+      Word sums[kLine] = {};
+      for_each_line(walk, data_.data(), begin, end, [&](std::size_t line) {
+        for (std::size_t i = 0; i < kLine; ++i) sums[i] ^= data_[line + i];
+      });
+      Word all = 0;
+      for (const Word sum : sums) all ^= sum;
+      seen_.fetch_xor(all, std::memory_order_relaxed);  // so that the reads are not left out
+    });
+  }
+
+  double update() {
+    return best(data_.size(), 2, [this](const Walk& walk, std::size_t begin, std::size_t end) {
+      for_each_line(walk, data_.data(), begin, end, [&](std::size_t line) {
+        for (std::size_t i = 0; i < kLine; ++i) data_[line + i] += 0x9e3779b97f4a7c15;
+      });
+    });
+  }
+
+  // From the first half to the second.
+  double copy() {
+    const std::size_t half = data_.size() / 2;
+    return std::max(best(half, 2,
+                         [&](const Walk& walk, std::size_t begin, std::size_t end) {
+                           for_each_line(walk, data_.data(), begin, end, [&](std::size_t line) {
+                             std::copy_n(&data_[line], kLine, &data_[half + line]);
+                           });
+                         }),
+                    best(half, 2, [&](const Walk& walk, std::size_t begin, std::size_t end) {
+                      for_each_line(walk, data_.data(), begin, end, [&](std::size_t line) {
+                        store_line(&data_[half + line], &data_[line]);
+                      });
+                    }));
+  }
+
+ private:
+  // GB/s of the fastest walk over the first `words` words, each of which counts `times` times.
+  template <class Pass>
+  double best(std::size_t words, double times, Pass&& pass) {
+    double most = 0;
+    for (const Walk& walk : kWalks) {
+      const std::size_t block = walk.block / sizeof(Word);
+      const std::size_t blocks = words / block;
+      std::vector<double> us;
+      for (int i = 0; i < 3; ++i) {
+        us.push_back(elapsed_us([&] {
+          pool_.parallel_for(blocks,
+                             [&](std::size_t b, int) { pass(walk, b * block, (b + 1) * block); });
+        }));
+      }
+      const double bytes = times * static_cast<double>(blocks * walk.block);
+      most = std::max(most, bytes / median(us) * 1e-3);
+    }
+    return most;
+  }
+
+  ThreadPool& pool_;
+  AlignedBuffer<Word> data_;
+  std::atomic<Word> seen_{0};
+};
 
 }  // namespace
 
@@ -52,34 +136,13 @@ std::size_t last_level_cache_bytes() {
 }
 
 Ceilings measure_ceilings(ThreadPool& pool, std::size_t bytes) {
-  const std::size_t blocks = std::max<std::size_t>(bytes / sizeof(float) / kBlock, 64);
-  const std::size_t floats = blocks * kBlock;
-  AlignedBuffer<float> from(floats);
-  AlignedBuffer<float> to(floats);
-  const double moved = 2.0 * static_cast<double>(floats) * sizeof(float);
-  // The best of two ways each: a ceiling is what the memory can do, not what one loop does.
-  const auto best = [&](const auto& plain, const auto& streams) {
-    return std::max(median_gb_per_s(pool, floats, moved, plain),
-                    median_gb_per_s(pool, floats, moved, streams));
-  };
-  const auto update = [&](std::size_t first, std::size_t count) {
-    for (std::size_t i = first; i < first + count; ++i) from[i] = from[i] * 0.999f + 1e-3f;
-  };
+  constexpr std::size_t kUnit = std::size_t{8} << 20;  // two of the largest blocks
+  const std::size_t least = static_cast<std::size_t>(pool.threads()) * kUnit;
+  Memory memory(pool, std::max((bytes + kUnit - 1) / kUnit * kUnit, least));
   Ceilings ceilings;
-  ceilings.copy_gb_per_s = best(
-      [&](std::size_t begin, std::size_t end) {
-        std::copy(from.data() + begin, from.data() + end, to.data() + begin);
-      },
-      [&](std::size_t begin, std::size_t end) {
-        in_streams(from.data(), begin, end, [&](std::size_t line) {
-          std::copy(from.data() + line, from.data() + line + kLine, to.data() + line);
-        });
-      });
-  ceilings.update_gb_per_s =
-      best([&](std::size_t begin, std::size_t end) { update(begin, end - begin); },
-           [&](std::size_t begin, std::size_t end) {
-             in_streams(from.data(), begin, end, [&](std::size_t line) { update(line, kLine); });
-           });
+  ceilings.read_gb_per_s = memory.read();
+  ceilings.update_gb_per_s = memory.update();
+  ceilings.copy_gb_per_s = memory.copy();
   return ceilings;
 }
 

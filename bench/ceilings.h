@@ -10,10 +10,11 @@ namespace replayssm::bench {
 struct Ceilings {
   double copy_gb_per_s = 0;    // bytes read + written, out of place
   double update_gb_per_s = 0;  // bytes read + written, in place
+  double read_gb_per_s = 0;    // bytes read
 };
 
-// The better of a plain loop and eight streams fetched ahead; medians of nine passes over buffers
-// of at least `bytes` bytes, all threads of the pool.
+// The best of several ways to walk through at least `bytes` bytes (ceilings.cpp lists them), each
+// the median of three passes by all threads of the pool.
 Ceilings measure_ceilings(ThreadPool& pool, std::size_t bytes);
 
 // Size of the last-level cache in bytes; 32 MiB where the system does not say.

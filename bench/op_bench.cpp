@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "byte_floor.h"
@@ -13,38 +14,56 @@
 namespace replayssm::bench {
 namespace {
 
-// Several independent layers, so that a pass over all of them does not fit the last-level cache.
+// Several independent layers, so that a pass over all of them does not fit the last-level cache,
+// and so many that their rows spread evenly over the phases of a ring cycle.
 class RotatingSets {
  public:
   RotatingSets(const SetOptions& options, const LinearOps& ops, std::size_t cache_bytes)
       : options_(options) {
     const std::size_t one = static_cast<std::size_t>(options.rows) *
                             options.heads.state_elements() * size_of(options.state);
+    const auto block = static_cast<std::size_t>(options.geometry.fold_block());
+    const std::size_t even = block / std::gcd(block, static_cast<std::size_t>(options.rows));
     const std::size_t wanted = 2 * cache_bytes / std::max<std::size_t>(one, 1) + 1;
-    const std::size_t sets = std::clamp<std::size_t>(wanted, 1, 256);
-    for (std::size_t i = 0; i < sets; ++i) {
+    sets_.resize((std::min<std::size_t>(wanted, 1024) + even - 1) / even * even);
+    all_cores_for_each([&](std::size_t i) {
       SetOptions own = options;
       own.seed = options.seed + i;
-      sets_.push_back(std::make_unique<LayerSet>(own, ops));
-    }
+      sets_[i] = std::make_unique<LayerSet>(own, ops);
+    });
   }
 
-  // All rows of all sets at the same cursors; rows are staggered over the ring cycle.
+  // Places every row at cursor_of(its number over all sets).
   template <class CursorOf>
   void place(CursorOf&& cursor_of) {
-    for (auto& set : sets_) {
-      for (int row = 0; row < options_.rows; ++row) {
-        set->place(static_cast<std::size_t>(row), cursor_of(row));
+    const auto rows = static_cast<std::size_t>(options_.rows);
+    all_cores_for_each([&](std::size_t i) {
+      for (std::size_t row = 0; row < rows; ++row) {
+        sets_[i]->place(row, cursor_of(static_cast<int>(i * rows + row)));
       }
-    }
+    });
   }
 
   std::vector<std::unique_ptr<LayerSet>>& sets() { return sets_; }
   double count() const { return static_cast<double>(sets_.size()); }
 
  private:
+  // Memory is filled by all cores, whatever number of threads is timed.
+  template <class Fill>
+  void all_cores_for_each(Fill&& fill) {
+    ThreadPool all;
+    all.parallel_for(sets_.size(), [&](std::size_t i, int) { fill(i); });
+  }
+
   SetOptions options_;
   std::vector<std::unique_ptr<LayerSet>> sets_;
+};
+
+// How often something is timed.
+struct Repeats {
+  int steps;  // of a sample
+  int least;  // samples
+  int most;   // samples: multiples of `least` up to here while they take less than a second
 };
 
 struct Times {
@@ -65,14 +84,17 @@ struct Timer {
     if (failure.ok() && !status.ok()) failure = status;
   }
 
-  // Microseconds a step and set: medians over passes of a whole cycle of steps over every set. With
+  // Microseconds a step and set: medians over samples of some steps over every set. With
   // `beside_packed`, the packed step takes its turn after each step of the operation, so that both
   // meet the same clock rate and the same neighbours on the machine. Cursors move between timings:
   // an engine moves them once for all layers.
   template <class Step>
-  Times cycle(int steps, bool moves, bool beside_packed, Step&& step) {
+  Times cycle(const Repeats& repeats, bool moves, bool beside_packed, Step&& step) {
+    const int steps = repeats.steps;
     std::vector<double> own, packed;
-    for (int pass = 0; pass <= options.passes; ++pass) {
+    double spent_us = 0;
+    for (int pass = 0; pass <= repeats.most; ++pass) {
+      if (pass > repeats.least && pass % repeats.least == 1 && spent_us > 1e6) break;
       double own_us = 0, packed_us = 0;
       for (int i = 0; i < steps; ++i) {
         own_us += elapsed_us([&] {
@@ -92,6 +114,7 @@ struct Timer {
       if (pass == 0) continue;  // warms up
       own.push_back(own_us);
       packed.push_back(packed_us);
+      spent_us += own_us + packed_us;
     }
     const double calls = steps * sets.count();
     return {median(own) / calls, median(packed) / calls};
@@ -152,7 +175,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   }
 
   const std::size_t cache = last_level_cache_bytes();
-  report.ceilings = measure_ceilings(pool, 4 * cache);
+  report.ceilings = measure_ceilings(pool, 2 * cache);
   SetOptions set_options{o.heads, *geometry, o.state, DType::bf16, o.batch, o.window, 1};
   RotatingSets sets(set_options, ops, cache);
   Timer timer{o, *geometry, ops, sets, {}, std::vector<int>(static_cast<std::size_t>(o.batch)), {}};
@@ -175,12 +198,16 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
   }
   const bool cycle = !o.history.has_value();
   const int steps = cycle ? o.fold_block : 4;
+  const Repeats passes{steps, o.passes, o.passes};
+  // Each phase of the ring counts alike in every decode step over all sets: a step is a sample, and
+  // there are one or more whole cycles of them.
+  const Repeats decode_passes{1, steps, o.passes * steps};
   const bool with_packed = o.op == Op::decode || o.op == Op::verify || o.op == Op::prefill;
   Times times;
   switch (o.op) {
     case Op::decode:
     case Op::verify: {
-      times = timer.cycle(steps, cycle, with_packed,
+      times = timer.cycle(o.op == Op::decode ? decode_passes : passes, cycle, with_packed,
                           [&](LayerSet& set) { return ops.window_step(set.step(timer.rows)); });
       const double live = o.history ? *o.history : (o.fold_block + 1) / 2.0;
       report.bytes = o.op == Op::decode && cycle
@@ -194,7 +221,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       if (records < 1 || records > geometry->ring_rows()) {
         return refuse("--records", records, fmt::format("1 to {}", geometry->ring_rows()));
       }
-      times = timer.cycle(4, false, false, [&](LayerSet& set) -> Status {
+      times = timer.cycle({4, o.passes, o.passes}, false, false, [&](LayerSet& set) -> Status {
         const StateView states = set.states();
         const RingView rings = set.rings();
         std::vector<FoldRow> rows;
@@ -208,12 +235,12 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       break;
     }
     case Op::prefill: {
-      times = timer.cycle(2, true, with_packed,
+      times = timer.cycle({2, o.passes, o.passes}, true, with_packed,
                           [&](LayerSet& set) { return ops.chunk_prefill(set.step(timer.rows)); });
       break;
     }
     case Op::conv: {
-      times = timer.cycle(steps, true, false,
+      times = timer.cycle(passes, true, false,
                           [&](LayerSet& set) { return ops.conv_window(set.conv(timer.rows)); });
       report.bytes = conv_bytes(o.heads, batch, o.window);
       break;

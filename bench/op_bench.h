@@ -22,7 +22,7 @@ struct BenchOptions {
   std::optional<int> history;      // live records before the step; nothing: the whole cycle
   double accepted_per_step = 1.0;  // verify
   int records = 0;                 // fold: records a row; 0 means fold_block
-  int passes = 5;                  // timed repetitions of a cycle; the median counts
+  int passes = 5;                  // timed repetitions of a cycle, at most; the median counts
 };
 
 struct BenchReport {

@@ -3,14 +3,14 @@
 # merged into cpu.json as soon as it is measured, and cpu.md is written from that, so the work can
 # be done in pieces:
 #   GATES="gdn kda" STATES="fp32 bf16" BATCHES="1 4 16 64 256" THREADS="1 2"   what to measure
-#   RESUME=1   leaves out what cpu.json has for this commit and processor
+#   RESUME=1   leaves out what cpu.json has for this processor and COMMIT (this tree's, if not given)
 # Usage: tools/bench_cpu.sh REPLAYSSM OUTPUT_DIRECTORY
 set -euo pipefail
 replayssm=$1
 out=$2
 table="$(dirname "$0")/bench_table.py"
 mkdir -p "$out"
-commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)
+commit=${COMMIT:-$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)}
 for threads in ${THREADS:-1 $(nproc)}; do
   for gate in ${GATES:-gdn kda}; do
     heads=(--value-heads 48 --key-heads 16)

@@ -8,10 +8,12 @@
 #include <span>
 #include <type_traits>
 
+#include "core/huge_pages.h"
+
 namespace replayssm {
 
-// Owns `size` elements of a trivially copyable T, zeroed. Move-only; the data pointer is stable
-// for the buffer's life, moves included.
+// Owns `size` elements of a trivially copyable T, zeroed; in large pages where it is large and the
+// system has them. Move-only; the data pointer is stable for the buffer's life, moves included.
 template <class T>
 class AlignedBuffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -20,7 +22,9 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t size)
       : data_(static_cast<T*>(::operator new(size * sizeof(T), kAlignment))), size_(size) {
-    if (size != 0) std::memset(static_cast<void*>(data_.get()), 0, size * sizeof(T));
+    if (size == 0) return;
+    prefer_huge_pages(data_.get(), bytes());
+    std::memset(static_cast<void*>(data_.get()), 0, bytes());
   }
 
   T* data() { return data_.get(); }

@@ -297,8 +297,8 @@ Status ArgumentCheck::gates(const GateArgs& args) {
   REPLAYSSM_TRY(present("gate", args.gate));
   REPLAYSSM_TRY(present("beta", args.beta));
   if (args.lower_bound > 0) return refuse("lower_bound", args.lower_bound, "0 or less");
-  if (args.lower_bound < 0 && args.shape.gate == GateKind::gdn) {
-    return refuse("lower_bound", args.lower_bound, "0 with a GDN gate");
+  if (args.lower_bound < 0 && !args.shape.gate_has_bound()) {
+    return refuse("lower_bound", args.lower_bound, "0 with a gate that has no lower bound");
   }
   return {};
 }

@@ -22,6 +22,8 @@ struct HeadShape {
 
   constexpr int group() const { return value_heads / key_heads; }
   constexpr int gate_width() const { return gate == GateKind::gdn ? 1 : kKeyDim; }
+  // Whether a gate may be bounded from below (GateArgs::lower_bound).
+  constexpr bool gate_has_bound() const { return gate == GateKind::kda; }
   // Channels of one token's packed q | k | v row: q [H, K], k [H, K], v [HV, V].
   constexpr int channels() const { return 2 * key_heads * kKeyDim + value_heads * kValueDim; }
   constexpr std::size_t state_elements() const {

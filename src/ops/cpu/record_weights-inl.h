@@ -168,6 +168,18 @@ HWY_INLINE void weigh_fold_kda(StepScratch& s, int first, int count, float* keys
 
 // ---- either ----
 
+// What the value heads of a key head share.
+HWY_INLINE void weigh_key_head(StepScratch& s, GateKind gate) {
+  if (gate == GateKind::gdn) dot_products(s);
+}
+
+HWY_INLINE void weigh_tokens(StepScratch& s, GateKind gate) {
+  if (gate == GateKind::gdn)
+    weigh_tokens_gdn(s);
+  else
+    weigh_tokens_kda(s);
+}
+
 HWY_INLINE void weigh_fold(StepScratch& s, GateKind gate, int first, int count, float* keys,
                            float* decays) {
   if (gate == GateKind::gdn)

@@ -48,7 +48,7 @@ void prepare_key_head(const StepTask& task) {
     s.queries[i] = input_row(args, token) + task.key_head * kKeyDim;
     s.query_scales[i] = inverse_norm(s.queries[i]) * kQueryScale;
   }
-  if (args.shape.gate == GateKind::gdn) dot_products(s);
+  weigh_key_head(s, args.shape.gate);
 }
 
 // exp of the log gates of the span's tokens, [tokens][gate_width].
@@ -87,10 +87,7 @@ void prepare_value_head(const StepTask& task, int value_head) {
     s.decays[j] = s.decay_rows.data() + static_cast<std::size_t>(i) * args.shape.gate_width();
     s.corrections[j] = s.correction_rows.data() + static_cast<std::size_t>(j) * kValueDim;
   }
-  if (args.shape.gate == GateKind::gdn)
-    weigh_tokens_gdn(s);
-  else
-    weigh_tokens_kda(s);
+  weigh_tokens(s, args.shape.gate);
   for (int a = 0; a < s.plan.actions; ++a) {
     const SpanAction& fold = s.plan.action[a];
     if (fold.kind != SpanAction::Kind::fold) continue;
@@ -251,7 +248,7 @@ void list_records(const StepTask& task, int value_head, const Cursor& cursor, Fe
     const RingCorrection record =
         ring_correction(args.shape, args.rings, task.row->row, value_head, r);
     ahead.add(record.values.begin(), record.values.bytes());
-    if (args.shape.gate == GateKind::kda) ahead.add(record.decay, kKeyDim * sizeof(float));
+    ahead.add(record.decay, args.shape.gate_width() * sizeof(float));
   }
 }
 
