@@ -1,5 +1,5 @@
-// The memory of one linear layer for a batch of rows, with random contents: what an operation is
-// timed and checked on.
+// One linear layer's states, rings and inputs for a batch of rows, with random contents: what an
+// operation is timed and checked on.
 #pragma once
 
 #include <cstdint>
@@ -36,48 +36,50 @@ struct SetOptions {
   std::uint64_t seed = 1;
 };
 
-// Owns states (one slot a row, base == home), rings, conv rings and tails, cursors at depth 0, and
-// inputs. Equal options give equal inputs whatever the backend.
+// States (one slot a row, base == home), rings, conv rings and tails, cursors at depth 0, and
+// inputs. Equal options give equal inputs whatever the backend. Move it never: views point into it.
 class LayerSet {
  public:
+  // In memory of its own.
   LayerSet(const SetOptions& options, const LinearOps& ops);
+  // In `memory`, zeroed, of bytes_of(options, ops) bytes, which outlives the set: many layers then
+  // lie in one large buffer, as in an engine's pools.
+  LayerSet(const SetOptions& options, const LinearOps& ops, std::byte* memory);
+  LayerSet(const LayerSet&) = delete;
+  LayerSet& operator=(const LayerSet&) = delete;
+
+  static std::size_t bytes_of(const SetOptions& options, const LinearOps& ops);
 
   // Places every row at committed t, checkpoint c, with random finite records and state.
   void place(std::size_t row, Cursor cursor);
 
   StepArgs step(std::span<const RowTokens> rows) const;
   ConvArgs conv(std::span<const RowTokens> rows) const;
-  std::span<const float> outputs() const { return out_.span(); }
-  std::span<const float> conv_outputs() const { return conv_out_.span(); }
+  std::span<const float> outputs() const { return part_.out; }
+  std::span<const float> conv_outputs() const { return part_.conv_out; }
   StateView states() const;
   RingView rings() const;
   CursorView cursors() const;
-  // Bytes of the states of all rows.
-  std::size_t state_bytes() const { return states_.bytes(); }
   const SetOptions& options() const { return options_; }
 
  private:
+  struct Parts {
+    std::span<std::byte> states, keys, corrections, conv_inputs, conv_tails;
+    std::span<float> key_scales, gates, qkv, gate, beta, conv_weight, out, conv_out;
+  };
+  // Lays the parts out from `memory` on; with null only their sizes count. Returns the bytes taken.
+  static std::size_t lay_out(const SetOptions& options, DType state, std::byte* memory,
+                             Parts& parts);
+
+  AlignedBuffer<std::byte> own_;
   SetOptions options_;
-  DType state_type_;
-  DType correction_type_;
+  DType state_type_;  // also of corrections
   GateForm gate_form_;
-  mutable AlignedBuffer<std::byte> states_;
-  mutable AlignedBuffer<std::byte> keys_;
-  mutable AlignedBuffer<float> key_scales_;
-  mutable AlignedBuffer<std::byte> corrections_;
-  mutable AlignedBuffer<float> gates_;
-  mutable AlignedBuffer<std::byte> conv_inputs_;
-  mutable AlignedBuffer<std::byte> conv_tails_;
+  Parts part_;
   mutable std::vector<Depth> committed_;
   mutable std::vector<Depth> checkpoint_;
   mutable std::vector<SlotId> base_;
   mutable std::vector<SlotId> home_;
-  AlignedBuffer<float> qkv_;
-  AlignedBuffer<float> gate_;
-  AlignedBuffer<float> beta_;
-  AlignedBuffer<float> conv_weight_;
-  mutable AlignedBuffer<float> out_;
-  mutable AlignedBuffer<float> conv_out_;
 };
 
 }  // namespace replayssm::bench

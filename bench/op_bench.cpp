@@ -26,10 +26,12 @@ class RotatingSets {
     const std::size_t even = block / std::gcd(block, static_cast<std::size_t>(options.rows));
     const std::size_t wanted = 2 * cache_bytes / std::max<std::size_t>(one, 1) + 1;
     sets_.resize((std::min<std::size_t>(wanted, 1024) + even - 1) / even * even);
+    const std::size_t bytes = LayerSet::bytes_of(options, ops);
+    memory_ = AlignedBuffer<std::byte>(sets_.size() * bytes);
     all_cores_for_each([&](std::size_t i) {
       SetOptions own = options;
       own.seed = options.seed + i;
-      sets_[i] = std::make_unique<LayerSet>(own, ops);
+      sets_[i] = std::make_unique<LayerSet>(own, ops, memory_.data() + i * bytes);
     });
   }
 
@@ -56,6 +58,7 @@ class RotatingSets {
   }
 
   SetOptions options_;
+  AlignedBuffer<std::byte> memory_;
   std::vector<std::unique_ptr<LayerSet>> sets_;
 };
 
