@@ -1,6 +1,7 @@
 """Keeps cpu.json, one entry for each benchmark command, and writes cpu.md from it.
 
 Usage: bench_table.py DIRECTORY add COMMAND           takes one JSON object from standard input
+       bench_table.py DIRECTORY write                 writes cpu.md again from cpu.json
        bench_table.py DIRECTORY has COMMIT COMMAND    exit code 0 if it is there, from this commit and processor
 """
 import datetime
@@ -26,6 +27,11 @@ def at_ceilings(row: dict) -> float:
     packed_us = row["packed_fraction_of_update"] * row["packed_time_us"]
     replay_us = row["bytes"] / row["ceiling_read_gb_per_s"] * 1e-3
     return packed_us / replay_us
+
+
+def replay_of_read(row: dict) -> float:
+    """The share of the read ceiling that replay reaches, if all its bytes counted as read."""
+    return row["bytes"] / row["time_us"] * 1e-3 / row["ceiling_read_gb_per_s"]
 
 
 def verdict(row: dict) -> str:
@@ -54,7 +60,7 @@ def table(rows: list[dict]) -> list[str]:
             "",
             f"## {threads} thread{'s' if threads > 1 else ''}, {some[0]['processor']}",
             "",
-            "| gate | state | batch | replay | packed | packed / replay | at the ceilings | of floor | read, update, copy GB/s | packed of update ceiling | error | required | commit |",
+            "| gate | state | batch | replay | packed | packed / replay | at the ceilings | of floor | read, update, copy GB/s | replay of read, packed of update ceiling | error | required | commit |",
             "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         ]
         for r in some:
@@ -62,7 +68,7 @@ def table(rows: list[dict]) -> list[str]:
                 f"| {r['gate']} | {r['state_dtype']} | {r['batch']} | {r['time_us']:.0f} | "
                 f"{r['packed_time_us']:.0f} | {r['ratio_to_packed']:.2f} | {at_ceilings(r):.2f} | {r['fraction_of_floor']:.2f} | "
                 f"{r['ceiling_read_gb_per_s']:.1f}, {r['ceiling_update_gb_per_s']:.1f}, {r['ceiling_copy_gb_per_s']:.1f} | "
-                f"{r['packed_fraction_of_update']:.2f} | {r['max_error']:.1e} | {verdict(r)} | {r['commit']} |"
+                f"{replay_of_read(r):.2f}, {r['packed_fraction_of_update']:.2f} | {r['max_error']:.1e} | {verdict(r)} | {r['commit']} |"
             )
     return lines
 
@@ -79,6 +85,9 @@ def main() -> int:
             row["command"] == command and row["processor"] == processor() and row["commit"].startswith(commit)
             for row in rows
         ) else 1
+    if action == "write":
+        (out / "cpu.md").write_text("\n".join(table(rows)) + "\n")
+        return 0
     row = json.load(sys.stdin)
     row["date"] = datetime.date.today().isoformat()
     row["processor"] = processor()
