@@ -54,12 +54,21 @@ struct DifferentialCase {
   std::vector<Step> steps;
 };
 
-// At most three rows, 24 steps and 160 tokens of each row. Only the tokens that steps see are made.
-inline DifferentialCase make_case(Decisions& decide) {
+// What a case has at most.
+struct CaseLimits {
+  int value_heads = 5;  // of a key head
+  int rows = 3;
+  int steps = 24;
+  int tokens = 160;  // of a row
+};
+
+// Only the tokens that steps see are made.
+inline DifferentialCase make_case(Decisions& decide, const CaseLimits& limits) {
   DifferentialCase c;
   c.shape.gate = decide.one_of({GateKind::gdn, GateKind::kda});
   c.shape.key_heads = 1 + decide.below(2);
-  c.shape.value_heads = c.shape.key_heads * decide.one_of({1, 2, 3, 1, 5});
+  c.shape.value_heads =
+      c.shape.key_heads * std::min(decide.one_of({1, 2, 3, 1, 5}), limits.value_heads);
   const int block = decide.one_of({8, 16, 32});
   const int window = 1 + decide.below(std::min(block, FoldGeometry::kLargestWindow));
   c.geometry =
@@ -70,17 +79,16 @@ inline DifferentialCase make_case(Decisions& decide) {
                                          {DType::f32, key, DType::bf16},
                                          {DType::bf16, key, DType::bf16}});
   c.threads = 1 + decide.below(3);
-  const int rows = 1 + decide.below(3);
-  constexpr int kLongest = 160;
+  const int rows = 1 + decide.below(limits.rows);
   c.tokens.resize(static_cast<std::size_t>(rows));
   std::vector<int> done(rows, 0);
   std::vector<int> seen(rows, 1);
-  const int steps = 1 + decide.below(24);
+  const int steps = 1 + decide.below(limits.steps);
   for (int i = 0; i < steps; ++i) {
     DifferentialCase::Step step{decide.one_of({Route::window, Route::window, Route::chunk}), {}};
     for (int row = 0; row < rows; ++row) {
       const int most = step.route == Route::chunk ? 40 : window;
-      const int count = std::min(decide.below(most + 1), kLongest - done[row]);
+      const int count = std::min(decide.below(most + 1), limits.tokens - done[row]);
       if (count == 0) continue;
       const int accepted = step.route == Route::chunk ? count : decide.below(count + 1);
       step.parts.push_back({row, &c.tokens[row], done[row], count, accepted});
@@ -116,9 +124,9 @@ inline std::vector<float> run_case(const DifferentialCase& c, const OwnedOps& ow
 }
 
 // Empty if all implementations agree, else what differs. Leaves the best instruction set chosen.
-inline std::string differences(std::span<const std::uint8_t> bytes) {
+inline std::string differences(std::span<const std::uint8_t> bytes, const CaseLimits& limits = {}) {
   Decisions decide(bytes);
-  const DifferentialCase c = make_case(decide);
+  const DifferentialCase c = make_case(decide, limits);
   if (c.steps.empty()) return {};
   const std::vector<float> expected = run_case(c, reference_backend().make(1));
   if (expected.empty()) return {};  // no token was accepted
