@@ -123,7 +123,7 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
   REPLAYSSM_TRY(make_random(set.keys_, rows * h * ring * kKeyDim, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.key_scales_, rows * h * ring, DType::f32, 0.14f, 0.16f));
   REPLAYSSM_TRY(make_random(set.corrections_, rows * hv * ring * kValueDim, o.state, -1, 1));
-  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, -0.3f, -0.001f));
+  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, 0.74f, 0.999f));
   const auto channels = static_cast<std::size_t>(o.heads.channels());
   REPLAYSSM_TRY(make_random(set.qkv_, batch * channels, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.gate_, batch * hv * width, DType::f32, -0.3f, -0.001f));
@@ -201,7 +201,7 @@ Result<CudaFoldSet> CudaFoldSet::make(const CudaFoldOptions& o) {
   REPLAYSSM_TRY(make_random(set.keys_, rows * h * ring * kKeyDim, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.key_scales_, rows * h * ring, DType::f32, 0.14f, 0.16f));
   REPLAYSSM_TRY(make_random(set.corrections_, rows * hv * ring * kValueDim, o.state, -1, 1));
-  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, -0.3f, -0.001f));
+  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, 0.74f, 0.999f));
   std::vector<cuda::FoldLayer> table;
   for (std::size_t i = 0; i < sets * layers; ++i) {
     table.push_back(

@@ -70,13 +70,17 @@ TEST_P(EmulatedStep, ResultsDoNotDependOnTheSplit) {
   const Image before = make_image(options(1, 1, 3), {block, 2 * block}, {block, 3, 0});
   Image whole = before, split = before, early = before;
   early.o.settled = true;
+  Image shared = before;
   const int full = GetParam().state == DType::bf16 ? 128 : 64;
   run_window_step(window_plan(whole, {.unit_rows = full, .groups = 2, .stages = 2}), whole);
   run_window_step(window_plan(split, {.unit_rows = full / 2, .groups = 1, .stages = 3}), split);
   run_window_step(window_plan(early, {.unit_rows = full / 2, .groups = 2, .stages = 2}), early);
+  // Three stages and two groups: each stage is in turn one group's and the other's.
+  run_window_step(window_plan(shared, {.unit_rows = full / 2, .groups = 2, .stages = 3}), shared);
   Worst worst;
   compare_untouched(whole, split, worst);
   compare_untouched(whole, early, worst);
+  compare_untouched(whole, shared, worst);
   EXPECT_EQ(worst.fault, "");
 }
 

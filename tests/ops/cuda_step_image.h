@@ -199,7 +199,7 @@ inline Image make_image(const ImageOptions& o, const std::vector<int>& checkpoin
           m.store(m.corrections, record * kValueDim + v, draw.uniform(-1, 1));
         }
         for (std::size_t i = 0; i < width; ++i) {
-          m.gates[record * width + i] = draw.uniform(-0.3f, -0.001f);
+          m.gates[record * width + i] = std::exp(draw.uniform(-0.3f, -0.001f));
         }
       }
     }

@@ -23,6 +23,11 @@ Status launch_advance(const AdvanceArgs& args, cudaStream_t stream) {
   return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
 }
 
+Status kernels_fit_device() {
+  cudaFuncAttributes attributes{};
+  return REPLAYSSM_CUDA_STATUS(cudaFuncGetAttributes(&attributes, advance_kernel));
+}
+
 Result<DeviceLimits> device_limits() {
   int device = 0, multiprocessors = 0, bytes = 0;
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));

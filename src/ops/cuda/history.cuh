@@ -16,24 +16,24 @@ struct HeadDecays {
   float total;              // of the checkpoint
 };
 
-// `newest` is added to every sum: the current token's log gate, or 0 in a fold.
+// `newest` is a factor of every decay: the current token's own, or 1 in a fold.
 template <class Layout>
 __device__ __forceinline__ HeadDecays<Layout> head_decays(const typename Layout::Stage& stage,
                                                           int records, float newest) {
   HeadDecays<Layout> d;
-  float newer = newest;  // sum over everything newer than the segment
+  float newer = newest;  // decay over everything newer than the segment
 #pragma unroll
   for (int i = HeadDecays<Layout>::kSegments - 1; i >= 0; --i) {
     const int record = 32 * i + ptx::lane();
     const bool live = record < records;
     const int slot = record < Layout::kSlots ? record : 0;
-    const float suffix = suffix_sum(live ? stage.gates[slot] : 0.0f);
+    const float suffix = suffix_product(live ? stage.gates[slot] : 1.0f);
     const float above = ptx::shuffle_down(suffix, 1);
-    const float after = ptx::lane() == 31 ? 0.0f : above;
-    d.weight[i] = live ? decay(after + newer) * stage.key_scales[slot] : 0.0f;
-    newer = ptx::shuffle(suffix, 0) + newer;
+    const float after = ptx::lane() == 31 ? 1.0f : above;
+    d.weight[i] = live ? after * newer * stage.key_scales[slot] : 0.0f;
+    newer = ptx::shuffle(suffix, 0) * newer;
   }
-  d.total = decay(newer);
+  d.total = newer;
   return d;
 }
 

@@ -29,8 +29,9 @@ __device__ __forceinline__ float narrow<float>(float x) {
   return x;
 }
 
-// The decay over a span whose log gates sum to `log_sum` <= 0.
-__device__ __forceinline__ float decay(float log_sum) { return expf(log_sum); }
+// The decay of one token from its log gate <= 0. Over several tokens decays are multiplied, newest
+// first.
+__device__ __forceinline__ float decay(float log_gate) { return expf(log_gate); }
 
 // 1 / |x| of an L2 norm, epsilon under the root and added to the sum of squares.
 __device__ __forceinline__ float inverse_norm(float sum_of_squares) {

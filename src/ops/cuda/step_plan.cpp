@@ -8,7 +8,6 @@ namespace replayssm::cuda {
 namespace {
 
 constexpr int kGroupsMax = 2;  // the kernels' launch bounds
-constexpr int kStagesMax = kUnitBatch;
 
 Status check_common(const HeadShape& heads, DType state, int entries) {
   REPLAYSSM_TRY(check(heads));
@@ -47,7 +46,8 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   }
   const long units = units_of_full_size * full / plan.unit_rows;
   const long rounds = (units + sms - 1) / sms;
-  plan.blocks = static_cast<int>(std::min<long>(units, sms));
+  const int neighbours = wishes.blocks_each != 0 ? wishes.blocks_each : 1;
+  plan.blocks = static_cast<int>(std::min<long>(units, static_cast<long>(sms) * neighbours));
   plan.groups = rounds <= choices.rounds_of_one_group ? 1 : 2;
   if (wishes.groups != 0) plan.groups = wishes.groups;
   if (plan.groups < 1 || plan.groups > kGroupsMax) {
@@ -55,7 +55,7 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   }
   auto stages_that_fit = [&] {
     int n = 0;
-    while (n < kStagesMax &&
+    while (n < stages_max(plan) &&
            shared_bytes(plan, n + 1, plan.groups) <= device.shared_bytes_per_block) {
       ++n;
     }
@@ -67,19 +67,16 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
     fitting = stages_that_fit();
   }
   plan.threads = plan.groups * kGroupThreads + 32;
-  // Each stage belongs to one group, so that a group waits for the phases of a stage's barrier one
-  // after the other: a wait for a phase two ahead would return at once. A block with few units
-  // takes few stages, so that a block of the next launch finds room beside it and can fetch early;
-  // one with many takes all that fit.
+  // A block with few units takes few stages, so that a block of the next launch finds room beside
+  // it and can fetch early; one with many takes all that fit.
   plan.stages = fitting;
   if (rounds <= choices.rounds_of_few_stages) {
     plan.stages = std::min<int>(fitting, rounds == 1 ? plan.groups : 2);
   }
-  plan.stages -= plan.stages % plan.groups;
   if (wishes.stages != 0) plan.stages = wishes.stages;
-  if (plan.stages < plan.groups || plan.stages > fitting || plan.stages % plan.groups != 0) {
+  if (plan.stages < plan.groups || plan.stages > fitting) {
     return refuse("stages", plan.stages,
-                  fmt::format("a multiple of groups ({}) up to {}", plan.groups, fitting));
+                  fmt::format("{} (one a group) to {}", plan.groups, fitting));
   }
   plan.shared_bytes = shared_bytes(plan, plan.stages, plan.groups);
   plan.shared_limit = device.shared_bytes_per_block;

@@ -28,7 +28,8 @@ struct PlanWishes {
   int unit_rows = 0;
   int groups = 0;
   int stages = 0;
-  int overlap = -1;  // 1: allow overlap with the previous launch's end
+  int overlap = -1;     // 1: allow overlap with the previous launch's end
+  int blocks_each = 0;  // blocks a multiprocessor
 };
 
 // A block is one producer warp and `groups` consumer groups of four warps; it streams units of
