@@ -6,7 +6,7 @@
 namespace replayssm::cuda {
 namespace {
 
-const DeviceLimits kH200{132, 232448};
+const DeviceLimits kH200{132, 232448, 233472, 1024};
 
 StepGeometry geometry(GateKind gate, DType state, int entries) {
   StepGeometry g;
@@ -28,7 +28,14 @@ TEST(CudaPlan, EveryGroupHasAStageAndAllFitInSharedMemory) {
             ASSERT_TRUE(plan.ok()) << plan.error().message;
             EXPECT_GE(plan->stages, plan->groups);
             EXPECT_LE(plan->shared_bytes, kH200.shared_bytes_per_block);
-            EXPECT_LE(plan->blocks, kH200.multiprocessors);
+            // One block a multiprocessor, or two that fit beside each other.
+            const bool paired = plan->blocks > kH200.multiprocessors;
+            EXPECT_LE(plan->blocks, 2 * kH200.multiprocessors);
+            if (paired) {
+              EXPECT_LE(2 * (plan->shared_bytes + kH200.shared_bytes_reserved),
+                        kH200.shared_bytes_per_multiprocessor);
+              EXPECT_EQ(plan->groups, 1);
+            }
             EXPECT_EQ(plan->threads, 128 * plan->groups + 32);
           }
         }
@@ -51,9 +58,9 @@ TEST(CudaPlan, ASmallBatchLeavesRoomForBlocksOfTheNextLaunch) {
                                plan_packed_step(geometry(gate, state, 1), kH200)}) {
         EXPECT_LE(2 * plan->shared_bytes, kH200.shared_bytes_per_block);
       }
-      // A large one takes all the stages that fit.
+      // A large one is two blocks of two stages, or one of more.
       const auto large = plan_window_step(geometry(gate, state, 64), kH200);
-      EXPECT_GE(large->stages, 4);
+      EXPECT_GE(large->stages * large->blocks, 4 * kH200.multiprocessors);
     }
   }
 }

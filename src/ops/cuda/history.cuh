@@ -46,7 +46,7 @@ __device__ __forceinline__ void write_coefficients(const typename Layout::Stage&
   constexpr int kRecords = Layout::kRecords;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   float products[kRecords / 4];
-  ring_products<kRecords>(stage.keys, x, products);
+  ring_products<kRecords>(stage.keys, x, records, products);
   const float norm = g == 0 ? norms.key : norms.query;
   static_assert(kRecords <= 32);
   ptx::sync_warp();  // the previous unit's readers are done
@@ -64,14 +64,18 @@ template <class Layout>
 __device__ __forceinline__ void add_history(const typename Layout::State* corrections, int records,
                                             const float* coefficients, float& y, float& x) {
 #pragma unroll
-  for (int j = 0; j < Layout::kRecords; j += 2) {
-    const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * j);
-    const float d0 = j < records ? widen(corrections[j * kValueDim]) : 0.0f;
-    const float d1 = j + 1 < records ? widen(corrections[(j + 1) * kValueDim]) : 0.0f;
-    y = fmaf(c.x, d0, y);
-    x = fmaf(c.y, d0, x);
-    y = fmaf(c.z, d1, y);
-    x = fmaf(c.w, d1, x);
+  for (int first = 0; first < Layout::kRecords; first += 8) {
+    if (first >= records) break;
+#pragma unroll
+    for (int j = first; j < first + 8; j += 2) {
+      const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * j);
+      const float d0 = j < records ? widen(corrections[j * kValueDim]) : 0.0f;
+      const float d1 = j + 1 < records ? widen(corrections[(j + 1) * kValueDim]) : 0.0f;
+      y = fmaf(c.x, d0, y);
+      x = fmaf(c.y, d0, x);
+      y = fmaf(c.z, d1, y);
+      x = fmaf(c.w, d1, x);
+    }
   }
 }
 

@@ -13,6 +13,8 @@ namespace replayssm::cuda {
 struct DeviceLimits {
   int multiprocessors = 132;
   std::size_t shared_bytes_per_block = 232448;  // opt-in limit
+  std::size_t shared_bytes_per_multiprocessor = 233472;
+  std::size_t shared_bytes_reserved = 1024;  // by the system, in every block
 };
 
 struct StepGeometry {
