@@ -84,6 +84,37 @@ TEST_P(EmulatedStep, ResultsDoNotDependOnTheSplit) {
   EXPECT_EQ(worst.fault, "");
 }
 
+// Blocks run one after the other here, so the unit that appends the key is done before its siblings
+// read the ring: see check_ring_overwrite in cuda_step_check.cpp.
+TEST_P(EmulatedStep, AppendingDoesNotTouchWhatSiblingUnitsRead) {
+  const int block = GetParam().fold_block;
+  ImageOptions o = options(1, 2, 1);
+  const PlanWishes wishes{
+      .unit_rows = GetParam().state == DType::bf16 ? 64 : 32, .groups = 1, .stages = 1};
+  const Image before = make_image(o, {2 * block}, {block});
+  const StepPlan plan = window_plan(before, wishes);
+  Image after = before;
+  run_window_step(plan, after);
+  EXPECT_EQ(compare_step(before, after, false).fault, "");
+  o.ring_rows = block;  // too small; plan_window_step refuses it
+  const Image small_before = make_image(o, {2 * block}, {block});
+  Image small = small_before;
+  run_window_step(plan, small);
+  EXPECT_NE(compare_step(small_before, small, false).fault, "");
+}
+
+// The bounded kind of KDA gate, from its projections.
+TEST_P(EmulatedStep, BoundedGatesAreComputedFromTheirProjections) {
+  if (GetParam().gate != GateKind::kda) GTEST_SKIP() << "GDN has one kind of gate";
+  ImageOptions o = options(1, 2, 2);
+  o.projected_gates = true;
+  o.lower_bound = -5;
+  const Image before = make_image(o, {0, GetParam().fold_block}, {0, 3});
+  Image after = before;
+  run_window_step(window_plan(after), after);
+  EXPECT_EQ(compare_step(before, after, false).fault, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
                          testing::Values(Case{GateKind::gdn, DType::f32, 16, 32},
                                          Case{GateKind::gdn, DType::bf16, 16, 32},

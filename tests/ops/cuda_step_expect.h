@@ -98,8 +98,9 @@ inline double gate_of(const Image& m, int token, int head, int channel) {
   const double given = m.gate[at];
   if (!m.o.projected_gates) return given;
   const double x = given + m.dt_bias[static_cast<std::size_t>(head * m.width() + channel)];
-  return -std::exp(static_cast<double>(m.a_log[static_cast<std::size_t>(head)])) *
-         std::log1p(std::exp(x));
+  const double rate = std::exp(static_cast<double>(m.a_log[static_cast<std::size_t>(head)]));
+  if (m.o.lower_bound < 0) return m.o.lower_bound / (1 + std::exp(-rate * x));
+  return -rate * std::log1p(std::exp(x));
 }
 inline double beta_of(const Image& m, int token, int head) {
   const double b = m.beta[static_cast<std::size_t>(token * m.hv() + head)];
@@ -219,8 +220,14 @@ inline Worst compare_step(Image before, const Image& after, bool packed) {
         d_size += d[v] * d[v];
         if (!packed) correction.add(after.load(after.corrections, record * kValueDim + v), d[v]);
       }
-      // Where the records add little, o is (k.q) d, and a k.q near zero has no relative accuracy in
-      // fp32: what counts then is the error against a k.q of the usual size, 128^-1/2.
+      // The error is relative to |o|, but to no less than |d| / 128. Where state and records add
+      // little, o is (k.q) d. In k.q, with |k| = 1 and |q| = 128^-1/2, the 128 products have random
+      // signs, and the sums on the way to it are of the size of a k.q that is nothing special:
+      // 128^-1/2 128^-1/2 = 1 / 128. Each addition in fp32 errs by up to 2^-24 of such a sum. That
+      // error does not shrink when the sum happens to end near zero, so an error relative to a
+      // small k.q says nothing about the arithmetic; one relative to 1 / 128 is a few 2^-24 for
+      // every k and q. (A bound that always holds has the sum of |k_i q_i| in place of 1 / 128: up
+      // to 11 times as much, and so would find less.)
       out.at_least(std::sqrt(d_size) / 128);
       worst.output = std::max(worst.output, out.relative());
       if (packed) continue;

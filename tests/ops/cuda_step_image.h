@@ -26,6 +26,7 @@ struct ImageOptions {
   bool null_rows = false;        // every third entry
   bool shared_base = false;      // odd entries fold into another slot than they read
   bool projected_gates = false;  // gates and betas from their projections
+  float lower_bound = 0;         // of a projected KDA gate; 0: the unbounded kind
   std::int64_t slot_gap = 0;     // unused elements between slots, a multiple of 8
   bool settled = false;          // states and records may be fetched early
 };
