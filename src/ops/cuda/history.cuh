@@ -65,7 +65,7 @@ __device__ __forceinline__ void add_history(const typename Layout::State* correc
                                             const float* coefficients, float& y, float& x) {
 #pragma unroll
   for (int first = 0; first < Layout::kRecords; first += 8) {
-    if (first >= records) break;
+    if (Layout::kRecords > 16 && first >= records) break;  // see ring_products
 #pragma unroll
     for (int j = first; j < first + 8; j += 2) {
       const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * j);
