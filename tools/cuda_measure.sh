@@ -36,4 +36,4 @@ for tool in memcheck racecheck initcheck; do
 done
 step tables 330 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out" "${3:-}"
 cat "$out/h200.md"
-step sweep 60 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"
+step sweep 100 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"
