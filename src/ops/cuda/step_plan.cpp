@@ -36,7 +36,8 @@ struct Choices {
   int paired_up_to = 0;
   // Up to so many rounds one group works alone in a block of two stages.
   int rounds_of_one_group = 1;
-  int stages_max = 1 << 30;  // of a block that is alone on its multiprocessor
+  int rounds_of_three_stages = 0;  // up to so many, two groups have three stages
+  int stages_max = 1 << 30;        // of a block that is alone on its multiprocessor
 };
 
 Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits& device,
@@ -88,7 +89,9 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   if (!paired && rounds <= choices.rounds_of_one_group) {
     plan.stages = std::min<int>(fitting, rounds == 1 ? plan.groups : 2);
   }
-  if (!paired && plan.groups == 2 && rounds <= 4) plan.stages = std::min(plan.stages, 3);
+  if (!paired && plan.groups == 2 && rounds <= choices.rounds_of_three_stages) {
+    plan.stages = std::min(plan.stages, 3);
+  }
   if (wishes.stages != 0) plan.stages = wishes.stages;
   if (plan.stages < plan.groups || plan.stages > fitting) {
     return refuse("stages", plan.stages,
@@ -124,6 +127,7 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   Choices choices;
   choices.halves_exist = true;
   choices.paired_up_to = 2;
+  choices.rounds_of_three_stages = 4;
   choices.stages_max = 4;
   if (kda) {
     choices.paired_from = 24;
