@@ -29,7 +29,7 @@ for test in recurrence_test exactness_test layer_ops_test accuracy_test; do
 done
 cat "$out"/*_test.log >"$out/operation_tests.log"
 rm "$out"/*_test.log
-grep -E '^==|PASSED|FAILED|SKIPPED. [0-9]+ tests' "$out/operation_tests.log"
+grep -E '^==|PASSED|FAILED|SKIPPED \] [0-9]+ test' "$out/operation_tests.log"
 for tool in memcheck racecheck initcheck; do
   step "sanitizer_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
   tail -4 "$out/sanitizer_$tool.log"
