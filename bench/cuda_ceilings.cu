@@ -54,7 +54,7 @@ Result<Ceilings> measure_cuda_ceilings(cudaStream_t stream) {
   if (!from) return from.error();
   auto to = DeviceBuffer::make(kBytes);
   if (!to) return to.error();
-  REPLAYSSM_TRY(from->fill(DType::f32, -1, 1));
+  REPLAYSSM_TRY(fill_random(*from, DType::f32, -1, 1));
   const auto copy = speed(stream, 2.0 * kBytes, [&]() -> Status {
     return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(to->as<void>(), from->as<void>(), kBytes,
                                                  cudaMemcpyDeviceToDevice, stream));

@@ -17,7 +17,7 @@ Status make_random(DeviceBuffer& buffer, std::size_t count, DType type, float lo
   auto made = DeviceBuffer::make(count * size_of(type));
   if (!made) return made.error();
   buffer = std::move(*made);
-  return buffer.fill(type, low, high);
+  return fill_random(buffer, type, low, high);
 }
 
 Status make_integers(DeviceBuffer& buffer, const std::vector<int>& values) {
@@ -29,25 +29,10 @@ Status make_integers(DeviceBuffer& buffer, const std::vector<int>& values) {
 
 }  // namespace
 
-Result<DeviceBuffer> DeviceBuffer::make(std::size_t bytes) {
-  DeviceBuffer buffer;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMalloc(&buffer.data_, std::max<std::size_t>(bytes, 1))));
-  buffer.bytes_ = bytes;
-  return buffer;
-}
-
-Result<DeviceBuffer> DeviceBuffer::copy_of(const void* from, std::size_t bytes) {
-  auto buffer = make(bytes);
-  if (!buffer) return buffer.error();
-  REPLAYSSM_TRY(
-      REPLAYSSM_CUDA_STATUS(cudaMemcpy(buffer->data_, from, bytes, cudaMemcpyHostToDevice)));
-  return buffer;
-}
-
-Status DeviceBuffer::fill(DType type, float low, float high) {
+Status fill_random(DeviceBuffer& buffer, DType type, float low, float high) {
   static std::mt19937 engine(7);
   std::uniform_real_distribution<float> draw(low, high);
-  const std::size_t pattern = std::min<std::size_t>(bytes_, 8 << 20);
+  const std::size_t pattern = std::min<std::size_t>(buffer.bytes(), 8 << 20);
   const std::size_t size = size_of(type);
   std::vector<unsigned char> host(pattern);
   for (std::size_t i = 0; i + size <= pattern; i += size) {
@@ -56,21 +41,15 @@ Status DeviceBuffer::fill(DType type, float low, float high) {
     std::memcpy(host.data() + i, type == DType::bf16 ? static_cast<const void*>(&rounded) : &x,
                 size);
   }
+  char* const data = buffer.as<char>();
   REPLAYSSM_TRY(
-      REPLAYSSM_CUDA_STATUS(cudaMemcpy(data_, host.data(), pattern, cudaMemcpyHostToDevice)));
-  for (std::size_t done = pattern; done < bytes_; done *= 2) {
+      REPLAYSSM_CUDA_STATUS(cudaMemcpy(data, host.data(), pattern, cudaMemcpyHostToDevice)));
+  for (std::size_t done = pattern; done < buffer.bytes(); done *= 2) {
+    const std::size_t bytes = std::min(done, buffer.bytes() - done);
     REPLAYSSM_TRY(
-        REPLAYSSM_CUDA_STATUS(cudaMemcpy(static_cast<char*>(data_) + done, data_,
-                                         std::min(done, bytes_ - done), cudaMemcpyDeviceToDevice)));
+        REPLAYSSM_CUDA_STATUS(cudaMemcpy(data + done, data, bytes, cudaMemcpyDeviceToDevice)));
   }
   return {};
-}
-
-Result<Stream> Stream::make() {
-  Stream stream;
-  REPLAYSSM_TRY(
-      REPLAYSSM_CUDA_STATUS(cudaStreamCreateWithFlags(&stream.stream_, cudaStreamNonBlocking)));
-  return stream;
 }
 
 Result<double> time_launches(cudaStream_t stream, int launches,
@@ -123,7 +102,7 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
   REPLAYSSM_TRY(make_random(set.keys_, rows * h * ring * kKeyDim, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.key_scales_, rows * h * ring, DType::f32, 0.14f, 0.16f));
   REPLAYSSM_TRY(make_random(set.corrections_, rows * hv * ring * kValueDim, o.state, -1, 1));
-  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, -0.3f, -0.001f));
+  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, 0.74f, 0.999f));
   const auto channels = static_cast<std::size_t>(o.heads.channels());
   REPLAYSSM_TRY(make_random(set.qkv_, batch * channels, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.gate_, batch * hv * width, DType::f32, -0.3f, -0.001f));
@@ -201,7 +180,7 @@ Result<CudaFoldSet> CudaFoldSet::make(const CudaFoldOptions& o) {
   REPLAYSSM_TRY(make_random(set.keys_, rows * h * ring * kKeyDim, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.key_scales_, rows * h * ring, DType::f32, 0.14f, 0.16f));
   REPLAYSSM_TRY(make_random(set.corrections_, rows * hv * ring * kValueDim, o.state, -1, 1));
-  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, -0.3f, -0.001f));
+  REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, 0.74f, 0.999f));
   std::vector<cuda::FoldLayer> table;
   for (std::size_t i = 0; i < sets * layers; ++i) {
     table.push_back(

@@ -11,58 +11,17 @@
 
 #include "core/dtype.h"
 #include "core/result.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/cuda/launch.h"
 #include "ops/shape.h"
 
 namespace replayssm::bench {
 
-// Owned device memory.
-class DeviceBuffer {
- public:
-  DeviceBuffer() = default;
-  ~DeviceBuffer() { cudaFree(data_); }
-  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  static Result<DeviceBuffer> make(std::size_t bytes);
-  // A copy of host numbers.
-  static Result<DeviceBuffer> copy_of(const void* from, std::size_t bytes);
+using cuda::DeviceBuffer;
+using cuda::Stream;
 
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  std::size_t bytes() const { return bytes_; }
-
-  // Fills with copies of a random pattern of bf16 or fp32 numbers in [low, high].
-  Status fill(DType type, float low, float high);
-
- private:
-  void swap(DeviceBuffer& other) {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-  }
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-// A stream of its own.
-class Stream {
- public:
-  Stream() = default;
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  Stream(Stream&& other) noexcept { std::swap(stream_, other.stream_); }
-  Stream& operator=(Stream&&) = delete;
-  static Result<Stream> make();
-  operator cudaStream_t() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
+// Fills a buffer with copies of a random pattern of bf16 or fp32 numbers in [low, high].
+Status fill_random(DeviceBuffer& buffer, DType type, float low, float high);
 
 // Microseconds of one of `launches` launches captured in one graph: the median of nine replays,
 // after two that do not count. Error: the first that a launch or the runtime gave.

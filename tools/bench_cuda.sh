@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Times decode and fold on this machine's GPU over the batches, gates and state types of the tables,
 # and writes h200.json (an array of what `replayssm bench --device cuda --json` prints, each the
-# median of five turns) and h200.md. With a directory of reference
-# kernels, runs DIRECTORY/run.py beside them: it prints one JSON object a line with the same keys.
+# median of five turns) and h200.md. With a directory of reference kernels, such as
+# tools/reference_fla, runs DIRECTORY/run.py in between: it prints one JSON object a line with op
+# packed_step or decode, reference (a name and version), gate, state_dtype, value_heads, key_heads,
+# batch, time_us. These rows are set beside ours.
 # Usage: tools/bench_cuda.sh REPLAYSSM OUTPUT_DIRECTORY [REFERENCE_DIRECTORY]
 set -euo pipefail
 replayssm=$1
@@ -22,6 +24,7 @@ for state in bf16 fp32; do
     bench decode "${kda[@]}" --state-dtype $state --batch $batch
   done
 done
+if [ -n "$reference" ]; then python3 "$reference/run.py" >>"$rows"; fi
 for block in 8 32; do
   for state in bf16 fp32; do
     bench decode "${gdn[@]}" --state-dtype $state --batch 128 --fold-block $block
@@ -43,6 +46,5 @@ done
 bench fold "${gdn[@]}" --state-dtype bf16 --batch 8 --layers 48 --ring-rows 16 --records 4
 bench fold --gate gdn --value-heads 12 --key-heads 4 --state-dtype bf16 --batch 1 --layers 48 \
   --ring-rows 16 --records 4
-if [ -n "$reference" ]; then python3 "$reference/run.py" >>"$rows"; fi
 python3 "$(dirname "$0")/bench_cuda_table.py" "$rows" "$out"
 rm "$rows"

@@ -27,7 +27,7 @@ def decode_table(rows):
         "| --- " * 11 + "|",
     ]
     for r in rows:
-        if r["op"] != "decode":
+        if r["op"] != "decode" or "reference" in r:
             continue
         at_fixed = r["bytes"] / CEILING / r["time_us"]
         packed = packed_bytes(r) / CEILING / r["packed_time_us"]
@@ -56,6 +56,36 @@ def fold_table(rows):
     return lines
 
 
+def reference_table(rows):
+    references = [r for r in rows if "reference" in r]
+    if not references:
+        return []
+    lines = [
+        "",
+        "## Reference kernels in the same run",
+        "",
+        "Timed the same way (`tools/reference_fla/run.py`): a step that reads and writes the state, as our packed step does.",
+        "Outputs are bf16 on both sides.",
+        "",
+        "| reference | gate | state | batch | its packed step us | ours | our decode us | its packed / our packed "
+        "| its packed / our decode |",
+        "| --- " * 9 + "|",
+    ]
+    ours = {
+        (r["gate"], r["state_dtype"], r["value_heads"], r["batch"]): r
+        for r in rows
+        if r["op"] == "decode" and "reference" not in r and r["fold_block"] == 16 and r["launch"] == "settled"
+    }
+    for r in references:
+        own = ours[(r["gate"], r["state_dtype"], r["value_heads"], r["batch"])]
+        time, packed, decode = r["time_us"], own["packed_time_us"], own["time_us"]
+        lines.append(
+            f"| {r['reference']} | {r['gate']} | {r['state_dtype']} | {r['batch']} | {time:.2f} | {packed:.2f} "
+            f"| {decode:.2f} | {time / packed:.2f} | {time / decode:.2f} |"
+        )
+    return lines
+
+
 def main():
     lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
     rows = [json.loads(line) for line in lines if line.strip()]
@@ -64,6 +94,7 @@ def main():
         "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
     )
     first = rows[0]
+    ceilings = [r["ceiling_copy_gb_per_s"] for r in rows if "reference" not in r]
     text = [
         f"# Decode and fold on one {first['gpu']}",
         "",
@@ -74,8 +105,7 @@ def main():
         "the launch before it still runs (docs/kernels.md).",
         "",
         "Copy ceiling of the runs: "
-        f"{min(r['ceiling_copy_gb_per_s'] for r in rows) / 1000:.2f} to "
-        f"{max(r['ceiling_copy_gb_per_s'] for r in rows) / 1000:.2f} TB/s.",
+        f"{min(ceilings) / 1000:.2f} to {max(ceilings) / 1000:.2f} TB/s.",
         "",
         "## Decode, one layer",
         "",
@@ -84,6 +114,7 @@ def main():
         "## Fold, all layers in one launch",
         "",
         *fold_table(rows),
+        *reference_table(rows),
     ]
     (out / "h200.md").write_text("\n".join(text) + "\n")
 

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Checks, then times the CUDA operations on a GPU: tools/cuda_measure.sh PROGRAMS OUT
-# PROGRAMS holds replayssm, cuda_step_check and cuda_step_bench, OUT receives JSON and logs. Steps are limited
-# in time so that a hang in one does not cost the others.
+# Checks, then times the CUDA operations on a GPU: tools/cuda_measure.sh PROGRAMS OUT [REFERENCE_DIRECTORY]
+# PROGRAMS holds replayssm, cuda_step_check, cuda_step_bench and the operation tests (recurrence_test,
+# exactness_test, layer_ops_test, accuracy_test), OUT receives JSON and logs; the last argument is
+# bench_cuda.sh's. Steps are limited in time so that a hang in one does not cost the others.
 set -u
 programs=$1
 out=$2
@@ -17,12 +18,22 @@ step() {
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv
 step check_quick 30 "$programs/cuda_step_check" --quick
 tail -20 "$out/check_quick.log"
-step check 90 "$programs/cuda_step_check" --json "$out/check.json"
-tail -45 "$out/check.log"
+for turn in 1 2 3; do
+  step check_$turn 90 "$programs/cuda_step_check" --json "$out/check.json"
+done
+cat "$out"/check_[123].log >"$out/check.log"
+rm "$out"/check_[123].log
+tail -48 "$out/check.log"
+for test in recurrence_test exactness_test layer_ops_test accuracy_test; do
+  step $test 60 "$programs/$test" --gtest_filter='*cuda*' --gtest_brief=1
+done
+cat "$out"/*_test.log >"$out/operation_tests.log"
+rm "$out"/*_test.log
+grep -E '^==|PASSED|FAILED|SKIPPED \] [0-9]+ test' "$out/operation_tests.log"
 for tool in memcheck racecheck initcheck; do
   step "sanitizer_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
   tail -4 "$out/sanitizer_$tool.log"
 done
-step tables 330 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out"
+step tables 330 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out" "${3:-}"
 cat "$out/h200.md"
 step sweep 100 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"

@@ -90,6 +90,7 @@ Status ArgumentCheck::rows(std::span<const RowTokens> rows, const CursorView& cu
                     kind == StepKind::chunk ? "prefill rows in a chunk operation"
                                             : "decode or verify rows in a window operation");
     }
+    if (cursors_ == CursorMemory::device) continue;
     if (cursors.base[row.row.value] == kNullSlot) continue;
     const Cursor cursor = cursor_of(cursors, row.row);
     if (cursor.committed.tokens < 0) {
@@ -110,6 +111,7 @@ Status ArgumentCheck::rows(std::span<const RowTokens> rows, const CursorView& cu
 
 Status ArgumentCheck::slots(std::span<const RowTokens> rows, const CursorView& cursors, int slots,
                             StepKind kind, const FoldGeometry& geometry) {
+  if (cursors_ == CursorMemory::device) return {};
   bases_.begin(slots);
   homes_.begin(slots);
   for (const RowTokens& row : rows) {
@@ -155,8 +157,7 @@ Status ArgumentCheck::rings(const RingView& rings, const FoldGeometry& geometry)
   REPLAYSSM_TRY(present("rings.key_scales", rings.key_scales));
   REPLAYSSM_TRY(present("rings.corrections", rings.corrections));
   REPLAYSSM_TRY(present("rings.gates", rings.gates));
-  static constexpr DType kKeyTypes[] = {DType::f32, DType::bf16};
-  REPLAYSSM_TRY(one_of("rings.key_type", rings.key_type, kKeyTypes));
+  REPLAYSSM_TRY(one_of("rings.key_type", rings.key_type, key_types_));
   REPLAYSSM_TRY(one_of("rings.correction_type", rings.correction_type, correction_types_));
   if (rings.ring_rows != geometry.ring_rows()) {
     return refuse("rings.ring_rows", rings.ring_rows,
@@ -170,7 +171,11 @@ Status ArgumentCheck::step(const StepArgs& args, StepKind kind) {
   if (args.rows.empty()) return {};
   REPLAYSSM_TRY(states(args.shape, args.states));
   if (kind != StepKind::packed) REPLAYSSM_TRY(rings(args.rings, args.geometry));
-  REPLAYSSM_TRY(present("qkv", args.qkv));
+  if (activations_ == DType::bf16) {
+    REPLAYSSM_TRY(present("qkv_bf16", args.qkv_bf16));
+  } else {
+    REPLAYSSM_TRY(present("qkv", args.qkv));
+  }
   REPLAYSSM_TRY(present("gate", args.gate));
   REPLAYSSM_TRY(present("beta", args.beta));
   REPLAYSSM_TRY(present("out", args.out));

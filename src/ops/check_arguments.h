@@ -12,13 +12,22 @@ namespace replayssm {
 
 enum class StepKind { packed, window, chunk };
 
+// Where a backend keeps cursors: values on a device cannot be looked at.
+enum class CursorMemory { host, device };
+
 // Checks arguments for one backend. Keeps marks of the rows and slots that it has seen, so that a
 // check allocates nothing once it has seen the largest batch. Not thread-safe.
 class ArgumentCheck {
  public:
   // The element types that the backend's states and corrections may have.
-  ArgumentCheck(std::initializer_list<DType> states, std::initializer_list<DType> corrections)
-      : state_types_(states), correction_types_(corrections) {}
+  ArgumentCheck(std::initializer_list<DType> states, std::initializer_list<DType> corrections,
+                std::initializer_list<DType> keys = {DType::f32, DType::bf16},
+                DType activations = DType::f32, CursorMemory cursors = CursorMemory::host)
+      : state_types_(states),
+        correction_types_(corrections),
+        key_types_(keys),
+        activations_(activations),
+        cursors_(cursors) {}
 
   Status step(const StepArgs& args, StepKind kind);
   Status fold(const FoldArgs& args);
@@ -50,6 +59,9 @@ class ArgumentCheck {
 
   std::vector<DType> state_types_;
   std::vector<DType> correction_types_;
+  std::vector<DType> key_types_;
+  DType activations_;
+  CursorMemory cursors_;
   Marks rows_;
   Marks bases_;
   Marks homes_;

@@ -28,6 +28,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/bfloat16.h"
 #include "core/result.h"
 #include "core/thread_pool.h"
 #include "ops/shape.h"
@@ -43,10 +44,11 @@ struct StepArgs {
   RingView rings;  // not used by packed_step
   CursorView cursors;
   std::span<const RowTokens> rows;
-  const float* qkv = nullptr;   // [tokens, shape.channels()], after convolution and SiLU
-  const float* gate = nullptr;  // [tokens, value_heads, gate_width], log gate g
-  const float* beta = nullptr;  // [tokens, value_heads]
-  float* out = nullptr;         // [tokens, value_heads, V]; may not alias the inputs
+  const float* qkv = nullptr;      // [tokens, shape.channels()], after convolution and SiLU
+  const bf16* qkv_bf16 = nullptr;  // instead of qkv where activation_type() is bf16
+  const float* gate = nullptr;     // [tokens, value_heads, gate_width], log gate g
+  const float* beta = nullptr;     // [tokens, value_heads]
+  float* out = nullptr;            // [tokens, value_heads, V]; may not alias the inputs
 };
 
 // One row of a fold: records [from, from + records) into the state at depth `from`.
@@ -164,6 +166,9 @@ class LinearOps {
 
   // Element type that this backend keeps states in when fp32 is asked for (f64 on the reference).
   virtual DType state_type_for(DType wanted) const { return wanted; }
+
+  // Element type of q, k and v in StepArgs, and of the keys in the rings where it is bf16.
+  virtual DType activation_type() const { return DType::f32; }
 
   // What this backend keeps in RingView::gates.
   virtual GateForm gate_form() const { return GateForm::log; }

@@ -13,17 +13,26 @@ class Arguments : public testing::TestWithParam<Backend> {
 
   void SetUp() override {
     owned_ = GetParam().make(1);
-    memory_ = std::make_unique<LayerMemory>(*owned_.ops, kShape, geometry_, StorageTypes{}, 3, 3);
+    REPLAYSSM_NEEDS_BACKEND(owned_);
+    for (float x : tokens_.qkv) qkv_bf16_.push_back(to_bf16(x));
+    BackendMemory* const backend = owned_.memory.get();
+    lent_qkv_ = {backend, tokens_.qkv};
+    lent_qkv_bf16_ = {backend, qkv_bf16_};
+    lent_gate_ = {backend, tokens_.gate};
+    lent_beta_ = {backend, tokens_.beta};
+    lent_out_ = {backend, out_};
+    memory_ = std::make_unique<LayerMemory>(owned_, kShape, geometry_, StorageTypes{}, 3, 3);
     for (int row = 0; row < 3; ++row) memory_->admit(row, row);
     args_.shape = kShape;
     args_.geometry = geometry_;
     args_.states = memory_->states();
     args_.rings = memory_->rings();
     args_.cursors = memory_->cursors();
-    args_.qkv = tokens_.qkv.data();
-    args_.gate = tokens_.gate.data();
-    args_.beta = tokens_.beta.data();
-    args_.out = out_.data();
+    args_.qkv = lent_qkv_.put();
+    args_.qkv_bf16 = lent_qkv_bf16_.put();
+    args_.gate = lent_gate_.put();
+    args_.beta = lent_beta_.put();
+    args_.out = lent_out_.put();
   }
 
   // The step is refused, its message names `field`, and no byte changes.
@@ -35,20 +44,29 @@ class Arguments : public testing::TestWithParam<Backend> {
                                                    : owned_.ops->chunk_prefill(args_);
     ASSERT_FALSE(status.ok()) << field;
     EXPECT_NE(status.error().message.find(field), std::string::npos) << status.error().message;
+    memory_->fetch();
+    lent_out_.get();
     EXPECT_EQ(memory_->all_bytes(), before);
     EXPECT_EQ(out_, std::vector<float>(out_.size(), 5.0f));
   }
   std::vector<RowTokens> window(int row, int count) { return {{RowIndex{row}, 0, count}}; }
 
-  FoldGeometry geometry_ = FoldGeometry::make(16, 16).value();
+  FoldGeometry geometry_ = FoldGeometry::make(16, GetParam().window_max).value();
   Tokens tokens_ = make_tokens(kShape, 40, 1);
+  std::vector<bf16> qkv_bf16_;
   std::vector<float> out_ = std::vector<float>(40 * tokens_.out_stride(), 5.0f);
   OwnedOps owned_;
+  Lent<float> lent_qkv_, lent_gate_, lent_beta_, lent_out_;
+  Lent<bf16> lent_qkv_bf16_;
   std::unique_ptr<LayerMemory> memory_;
   StepArgs args_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, Arguments, testing::ValuesIn(backends()),
+// Where cursors are in the memory of a device, an operation cannot look at them.
+#define NEEDS_CURSORS_CHECKED() \
+  REPLAYSSM_NEEDS(GetParam(), "checks of cursor values are", GetParam().cursors_checked)
+
+INSTANTIATE_TEST_SUITE_P(Backends, Arguments, testing::ValuesIn(all_backends()),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(Arguments, WindowsOfNoTokensOrMoreThanTheLargestAreRefused) {
@@ -64,11 +82,12 @@ TEST_P(Arguments, RowsOutOfRangeOrTwiceAreRefused) {
 }
 
 TEST_P(Arguments, PhasesThatDoNotFitTheOperationAreRefused) {
-  refused("phase", {{RowIndex{0}, 0, 4, Phase::prefill}}, Route::window);
-  refused("phase", {{RowIndex{0}, 0, 4, Phase::verify}}, Route::chunk);
+  refused("phase", {{RowIndex{0}, 0, 1, Phase::prefill}}, Route::window);
+  if (GetParam().chunks) refused("phase", {{RowIndex{0}, 0, 4, Phase::verify}}, Route::chunk);
 }
 
 TEST_P(Arguments, AFoldThatIsDueNeedsAHomeSlot) {
+  NEEDS_CURSORS_CHECKED();
   memory_->committed[1] = Depth{16};
   memory_->home[1] = kNullSlot;
   refused("home slot", window(1, 1), Route::window);
@@ -80,6 +99,7 @@ TEST_P(Arguments, AFoldThatIsDueNeedsAHomeSlot) {
 }
 
 TEST_P(Arguments, ASlotHasOneWriterAndASharedSlotNone) {
+  NEEDS_CURSORS_CHECKED();
   memory_->committed[0] = memory_->committed[1] = Depth{32};
   memory_->checkpoint[0] = memory_->checkpoint[1] = Depth{16};
   memory_->home[1] = memory_->home[0];
@@ -91,6 +111,7 @@ TEST_P(Arguments, ASlotHasOneWriterAndASharedSlotNone) {
 }
 
 TEST_P(Arguments, CursorsThatNoSequenceCanHaveAreRefused) {
+  NEEDS_CURSORS_CHECKED();
   memory_->committed[0] = Depth{32};  // 32 pending, at most 31
   refused("committed - checkpoint", window(0, 1), Route::window);
   memory_->checkpoint[0] = Depth{24};
@@ -101,7 +122,7 @@ TEST_P(Arguments, CursorsThatNoSequenceCanHaveAreRefused) {
 }
 
 TEST_P(Arguments, ViewsThatDoNotFitAreRefused) {
-  args_.rings.ring_rows = 32;
+  args_.rings.ring_rows = geometry_.ring_rows() / 2;
   refused("ring_rows", window(0, 1), Route::window);
   args_.rings = memory_->rings();
   args_.states.type = DType::f16;
@@ -115,7 +136,7 @@ TEST_P(Arguments, ViewsThatDoNotFitAreRefused) {
   args_.rings = memory_->rings();
   args_.gate = nullptr;
   refused("gate", window(0, 1), Route::packed);
-  args_.gate = tokens_.gate.data();
+  args_.gate = lent_gate_.address();
   args_.shape.value_heads = 3;
   args_.shape.key_heads = 2;
   refused("value_heads", window(0, 1), Route::window);
@@ -146,6 +167,29 @@ TEST_P(Arguments, FoldsOutOfRangeAreRefused) {
   bad = good;
   bad.row = RowIndex{3};
   EXPECT_FALSE(fold(bad).ok());
+}
+
+// What a backend does not have yet it names.
+TEST_P(Arguments, WhatIsNotBuiltIsRefusedByName) {
+  if (GetParam().window_max == 1) {
+    refused("tokens: 2", {{RowIndex{0}, 0, 2}}, Route::packed);
+    refused("first_token: 3", {{RowIndex{0}, 3, 1}}, Route::window);
+    args_.geometry = FoldGeometry::make(16, 4).value();
+    args_.rings.ring_rows = args_.geometry.ring_rows();
+    refused("window_max: 4", window(0, 1), Route::window);
+    args_.geometry = geometry_;
+    args_.rings = memory_->rings();
+    args_.shape = {GateKind::gdn, 1, 9};
+    args_.states.slot_stride = args_.shape.state_elements();
+    refused("value_heads / key_heads: 9", window(0, 1), Route::window);
+  }
+  if (!GetParam().chunks) {
+    refused("chunk_prefill", {{RowIndex{0}, 0, 4, Phase::prefill}}, Route::chunk);
+  }
+  if (!GetParam().convolutions) {
+    EXPECT_NE(owned_.ops->conv_window({}).error().message.find("conv_window"), std::string::npos);
+    EXPECT_NE(owned_.ops->conv_chunk({}).error().message.find("conv_chunk"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -1,20 +1,26 @@
 // The backends that operation tests run on. A new backend is one more entry.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "ops/backend_memory.h"
 #include "ops/linear_ops.h"
 
 namespace replayssm::tests {
 
-// A backend and the threads it uses.
+// A backend and what it works with. Members are destroyed in reverse: operations first.
 struct OwnedOps {
   std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<BackendMemory> memory;  // null: operations work on host memory
   std::unique_ptr<LinearOps> ops;
+  std::string absent;  // why there are no operations on this machine; then `ops` is null
 };
 
 struct Backend {
@@ -22,28 +28,72 @@ struct Backend {
   std::function<OwnedOps(int threads)> make;
   // Output error against float64 that is allowed, relative (L2): fp32 states, packed step.
   double tolerance = 1e-6;
+  // What the backend has. Tests leave out what is missing, by name.
+  int window_max = FoldGeometry::kLargestWindow;  // tokens of a window, and of a packed step
+  bool chunks = true;
+  bool convolutions = true;
+  bool cursors_checked = true;    // arguments are refused for what the cursors hold
+  bool bf16_activations = false;  // q, k, v and the rings' keys are bf16
+  RingAccess ring_access = RingAccess::staged;
 };
 
 inline std::ostream& operator<<(std::ostream& to, const Backend& b) { return to << b.name; }
 
 inline Backend reference_backend() {
-  return {"reference",
-          [](int) {
-            return OwnedOps{nullptr, make_reference_ops()};
-          },
-          // Inputs are exact and the output is rounded to fp32 once: 2^-24.
-          6e-8};
+  Backend backend;
+  backend.name = "reference";
+  backend.make = [](int) {
+    OwnedOps owned;
+    owned.ops = make_reference_ops();
+    return owned;
+  };
+  // Inputs are exact and the output is rounded to fp32 once: 2^-24.
+  backend.tolerance = 6e-8;
+  return backend;
 }
 
 inline Backend cpu_backend() {
-  return {"cpu", [](int threads) {
-            OwnedOps owned;
-            owned.pool = std::make_unique<ThreadPool>(threads);
-            owned.ops = make_cpu_ops(*owned.pool);
-            return owned;
-          }};
+  Backend backend;
+  backend.name = "cpu";
+  backend.make = [](int threads) {
+    OwnedOps owned;
+    owned.pool = std::make_unique<ThreadPool>(threads);
+    owned.ops = make_cpu_ops(*owned.pool);
+    return owned;
+  };
+  return backend;
 }
 
+// The CUDA operations on this machine's first GPU, or why there are none: cuda_backend.cpp, and
+// cuda_backend_absent.cpp in builds without CUDA.
+OwnedOps make_cuda_backend();
+
+inline Backend cuda_backend() {
+  Backend backend;
+  backend.name = "cuda";
+  backend.make = [](int) { return make_cuda_backend(); };
+  backend.window_max = 1;
+  backend.chunks = false;
+  backend.convolutions = false;
+  backend.cursors_checked = false;
+  backend.bf16_activations = true;
+  backend.ring_access = RingAccess::shared;
+  return backend;
+}
+
+// Those that work on host memory and are everywhere.
 inline std::vector<Backend> backends() { return {reference_backend(), cpu_backend()}; }
 
+// All; on a machine without a GPU the tests of the last one are skipped and say so.
+inline std::vector<Backend> all_backends() {
+  return {reference_backend(), cpu_backend(), cuda_backend()};
+}
+
 }  // namespace replayssm::tests
+
+// Skips the test where the backend is not on this machine, and says why.
+#define REPLAYSSM_NEEDS_BACKEND(owned) \
+  if ((owned).ops == nullptr) GTEST_SKIP() << (owned).absent
+// Skips the test where the backend does not have what it is about yet.
+#define REPLAYSSM_NEEDS(backend, what, has) \
+  if (!(has)) GTEST_SKIP() << (backend).name << ": " << (what) << " not built yet"

@@ -22,7 +22,14 @@ struct ConvVariant {
 
 std::ostream& operator<<(std::ostream& to, const ConvVariant& v) { return to << v.name; }
 
-class Convolution : public testing::TestWithParam<ConvVariant> {};
+class Convolution : public testing::TestWithParam<ConvVariant> {
+ protected:
+  void SetUp() override {
+    const Backend& backend = GetParam().backend;
+    REPLAYSSM_NEEDS_BACKEND(backend.make(1));
+    REPLAYSSM_NEEDS(backend, "conv_window and conv_chunk", backend.convolutions);
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(
     Backends, Convolution,
@@ -30,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvVariant{"reference_bf16", reference_backend(), DType::bf16},
                     ConvVariant{"cpu_f32", cpu_backend()},
                     ConvVariant{"cpu_bf16", cpu_backend(), DType::bf16, 129},
-                    ConvVariant{"cpu_few_channels", cpu_backend(), DType::f32, 5, 1}),
+                    ConvVariant{"cpu_few_channels", cpu_backend(), DType::f32, 5, 1},
+                    ConvVariant{"cuda_bf16", cuda_backend(), DType::bf16}),
     [](const auto& test) { return test.param.name; });
 
 constexpr int kBlock = 16;

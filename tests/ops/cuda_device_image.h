@@ -8,6 +8,7 @@
 
 #include "cuda_step_image.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/cuda/launch.h"
 
 namespace replayssm::cuda::test {
@@ -19,42 +20,23 @@ inline void must(const Status& status) {
 }
 #define CUDA_MUST(call) ::replayssm::cuda::test::must(REPLAYSSM_CUDA_STATUS(call))
 
-// Owned device memory.
-class DeviceBytes {
- public:
-  DeviceBytes() = default;
-  explicit DeviceBytes(std::size_t bytes) : bytes_(bytes) {
-    if (bytes != 0) CUDA_MUST(cudaMalloc(&data_, bytes));
+template <class T>
+T must(Result<T> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.error().message.c_str());
+    std::exit(2);
   }
-  ~DeviceBytes() { cudaFree(data_); }
-  DeviceBytes(DeviceBytes&& other) noexcept { swap(other); }
-  DeviceBytes& operator=(DeviceBytes&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  void swap(DeviceBytes& other) {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-  }
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+  return *std::move(result);
+}
 
 class DeviceImage {
  public:
   // `slot_stride` 0: as in the host image; else slots lie that many elements apart.
   explicit DeviceImage(const Image& m, cudaStream_t stream, std::int64_t slot_stride = 0)
       : stream_(stream), stride_(slot_stride == 0 ? m.slot_stride : slot_stride) {
-    states_ = DeviceBytes(static_cast<std::size_t>(m.slots) * static_cast<std::size_t>(stride_) *
-                          m.element());
-    auto room = [](const auto& v) { return DeviceBytes(v.size() * sizeof(v[0])); };
+    states_ = must(DeviceBuffer::make(static_cast<std::size_t>(m.slots) *
+                                      static_cast<std::size_t>(stride_) * m.element()));
+    auto room = [](const auto& v) { return must(DeviceBuffer::make(v.size() * sizeof(v[0]))); };
     corrections_ = room(m.corrections);
     out_ = room(m.out);
     keys_ = room(m.keys);
@@ -115,6 +97,7 @@ class DeviceImage {
     if (m_->o.projected_gates) {
       a.a_log = a_log_.as<float>();
       a.dt_bias = dt_bias_.as<float>();
+      a.lower_bound = m_->o.lower_bound;
     }
     a.out = out_.as<void>();
     a.out_f32 = 1;
@@ -161,13 +144,13 @@ class DeviceImage {
     return static_cast<std::size_t>(slot) * static_cast<std::size_t>(stride) * m.element();
   }
   template <class T>
-  void put(const DeviceBytes& to, const std::vector<T>& from) {
+  void put(const DeviceBuffer& to, const std::vector<T>& from) {
     if (from.empty()) return;
     CUDA_MUST(cudaMemcpyAsync(to.as<void>(), from.data(), from.size() * sizeof(T),
                               cudaMemcpyHostToDevice, stream_));
   }
   template <class T>
-  void take(const DeviceBytes& from, std::vector<T>& to) const {
+  void take(const DeviceBuffer& from, std::vector<T>& to) const {
     if (to.empty()) return;
     CUDA_MUST(cudaMemcpyAsync(to.data(), from.as<void>(), to.size() * sizeof(T),
                               cudaMemcpyDeviceToHost, stream_));
@@ -176,31 +159,9 @@ class DeviceImage {
   cudaStream_t stream_;
   std::int64_t stride_;
   const Image* m_ = nullptr;  // the host image it was made from outlives it
-  DeviceBytes states_, corrections_, out_, keys_, scales_, gates_, qkv_, gate_, beta_, a_log_,
+  DeviceBuffer states_, corrections_, out_, keys_, scales_, gates_, qkv_, gate_, beta_, a_log_,
       dt_bias_, row_, committed_, checkpoint_, base_, home_, accepted_;
 };
-
-// A stream for one thread's work.
-class Stream {
- public:
-  Stream() { CUDA_MUST(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  operator cudaStream_t() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-template <class T>
-T must(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(2);
-  }
-  return *std::move(result);
-}
 
 // Runs one operation over a copy of `before` and returns what came out.
 inline Image window_on_device(const Image& before, const DeviceLimits& limits, cudaStream_t stream,

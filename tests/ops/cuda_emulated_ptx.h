@@ -33,6 +33,7 @@ struct alignas(16) float4 {
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+using std::exp;
 using std::min;
 
 namespace replayssm::cuda::emulated {

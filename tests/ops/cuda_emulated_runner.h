@@ -26,6 +26,7 @@ inline StepArgs host_args(Image& m) {
   if (m.o.projected_gates) {
     a.a_log = m.a_log.data();
     a.dt_bias = m.dt_bias.data();
+    a.lower_bound = m.o.lower_bound;
   }
   a.out = m.out.data();
   a.out_f32 = 1;

@@ -70,14 +70,49 @@ TEST_P(EmulatedStep, ResultsDoNotDependOnTheSplit) {
   const Image before = make_image(options(1, 1, 3), {block, 2 * block}, {block, 3, 0});
   Image whole = before, split = before, early = before;
   early.o.settled = true;
+  Image shared = before;
   const int full = GetParam().state == DType::bf16 ? 128 : 64;
   run_window_step(window_plan(whole, {.unit_rows = full, .groups = 2, .stages = 2}), whole);
   run_window_step(window_plan(split, {.unit_rows = full / 2, .groups = 1, .stages = 3}), split);
   run_window_step(window_plan(early, {.unit_rows = full / 2, .groups = 2, .stages = 2}), early);
+  // Three stages and two groups: each stage is in turn one group's and the other's.
+  run_window_step(window_plan(shared, {.unit_rows = full / 2, .groups = 2, .stages = 3}), shared);
   Worst worst;
   compare_untouched(whole, split, worst);
   compare_untouched(whole, early, worst);
+  compare_untouched(whole, shared, worst);
   EXPECT_EQ(worst.fault, "");
+}
+
+// Blocks run one after the other here, so the unit that appends the key is done before its siblings
+// read the ring: see check_ring_overwrite in cuda_step_check.cpp.
+TEST_P(EmulatedStep, AppendingDoesNotTouchWhatSiblingUnitsRead) {
+  const int block = GetParam().fold_block;
+  ImageOptions o = options(1, 2, 1);
+  const PlanWishes wishes{
+      .unit_rows = GetParam().state == DType::bf16 ? 64 : 32, .groups = 1, .stages = 1};
+  const Image before = make_image(o, {2 * block}, {block});
+  const StepPlan plan = window_plan(before, wishes);
+  Image after = before;
+  run_window_step(plan, after);
+  EXPECT_EQ(compare_step(before, after, false).fault, "");
+  o.ring_rows = block;  // too small; plan_window_step refuses it
+  const Image small_before = make_image(o, {2 * block}, {block});
+  Image small = small_before;
+  run_window_step(plan, small);
+  EXPECT_NE(compare_step(small_before, small, false).fault, "");
+}
+
+// The bounded kind of KDA gate, from its projections.
+TEST_P(EmulatedStep, BoundedGatesAreComputedFromTheirProjections) {
+  if (GetParam().gate != GateKind::kda) GTEST_SKIP() << "GDN has one kind of gate";
+  ImageOptions o = options(1, 2, 2);
+  o.projected_gates = true;
+  o.lower_bound = -5;
+  const Image before = make_image(o, {0, GetParam().fold_block}, {0, 3});
+  Image after = before;
+  run_window_step(window_plan(after), after);
+  EXPECT_EQ(compare_step(before, after, false).fault, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,

@@ -94,7 +94,7 @@ Worst same_bits(const Image& a, const Image& b) {
 }
 
 void check_phases(const Config& c, const DeviceLimits& limits, bool quick, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   const int block = c.fold_block;
   std::uint64_t seed = 1000 + static_cast<std::uint64_t>(block);
   auto one = [&](ImageOptions o, const std::vector<int>& checkpoint,
@@ -116,6 +116,7 @@ void check_phases(const Config& c, const DeviceLimits& limits, bool quick, Repor
       o.null_rows = true;
       o.shared_base = true;
       o.projected_gates = shift % 2 == 1;
+      if (c.gate == GateKind::kda && shift % 4 == 3) o.lower_bound = -5;
       PlanWishes wishes;
       if (shift % 4 == 2) wishes.overlap = 1;
       one(o, {3 * block, 0, 4 * block, block}, pending, wishes);
@@ -150,7 +151,7 @@ Image alone(const Image& m, int entry) {
 }
 
 void check_independence(const Config& c, const DeviceLimits& limits, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   const int block = c.fold_block;
   const Image before =
       make_image(options(c, 17, 5), {block, 3 * block}, {block, 1, block / 2, 0, block - 1});
@@ -193,7 +194,7 @@ void check_independence(const Config& c, const DeviceLimits& limits, Report& rep
 // Window and advance in a graph, replayed with new inputs and changing rows, against eager
 // launches.
 void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   ImageOptions o = options(c, 5, 9);
   o.null_rows = true;
   Image m = make_image(o, {0}, {0});
@@ -233,7 +234,7 @@ void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report&
 // Layers one after the other with overlapping launches that fetch states and records early, against
 // the same without overlap.
 void check_settled(const Config& c, const DeviceLimits& limits, int steps, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   constexpr int kLayers = 3;
   ImageOptions o = options(c, 5, 0);
   o.null_rows = true;
@@ -290,7 +291,7 @@ void check_settled(const Config& c, const DeviceLimits& limits, int steps, Repor
 
 // Many tokens of one row: the error of replay and of the packed step against float64 from token 0.
 void check_long_run(const Config& c, const DeviceLimits& limits, int tokens, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   Image m = make_image(options(c, 1, 21), {0}, {0});
   DeviceImage replay(m, stream), packed(m, stream);
   const StepPlan window = must(plan_window_step(m.geometry(), limits));
@@ -342,7 +343,7 @@ void check_long_run(const Config& c, const DeviceLimits& limits, int tokens, Rep
 }
 
 void check_block_of_one(GateKind gate, const DeviceLimits& limits, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   Config c{gate, DType::f32, 1, {gate, 2, 4}};
   Image replay = make_image(options(c, 3, 3), {0}, {0});
   Image packed = replay;
@@ -364,8 +365,45 @@ void check_block_of_one(GateKind gate, const DeviceLimits& limits, Report& repor
   }
 }
 
+// A step reads the ring's keys in all units of a key head and appends one in a single one of them.
+// With one block, that unit is long done when the last ones read: the order that shows an append to
+// a row that is still read, which racecheck cannot see in device memory. A ring of only L rows is
+// such a case at t - c = L, and must be found out, or this test finds nothing.
+void check_ring_overwrite(const Config& c, const DeviceLimits& limits, Report& report) {
+  const Stream stream = must(Stream::make());
+  DeviceLimits one_block = limits;
+  one_block.multiprocessors = 1;
+  PlanWishes halves;
+  halves.unit_rows = c.state == DType::bf16 ? 64 : 32;
+  halves.groups = 1;
+  halves.stages = 1;  // what the first unit wrote has arrived long before the last one reads
+  for (int pending = 0; pending <= c.fold_block; ++pending) {
+    const Image before = make_image(options(c, 2, static_cast<std::uint64_t>(pending) + 400),
+                                    {2 * c.fold_block, 3 * c.fold_block}, {pending});
+    const Image after = window_on_device(before, one_block, stream, halves);
+    Worst worst = compare_step(before, after, false);
+    compare_untouched(after, window_on_device(before, limits, stream, halves), worst);
+    report.add("appending while siblings read the ring", worst,
+               fmt::format("{} p={}", c.name(), pending));
+  }
+  ImageOptions small = options(c, 1, 500);
+  const Image right = make_image(small, {2 * c.fold_block}, {c.fold_block});
+  const StepPlan plan = must(plan_window_step(right.geometry(), one_block, halves));
+  small.ring_rows = c.fold_block;  // what plan_window_step refuses
+  const Image before = make_image(small, {2 * c.fold_block}, {c.fold_block});
+  DeviceImage device(before, stream);
+  must(launch_window_step(plan, device.args(), stream));
+  Image after = before;
+  device.get(after);
+  Worst found;
+  if (compare_step(before, after, false).fault.empty()) {
+    found.fail("a ring that is too small went unnoticed");
+  }
+  report.add("a ring of L rows is found out", found, c.name());
+}
+
 void check_far_slots(const Config& c, const DeviceLimits& limits, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   ImageOptions o = options(c, 1, 8);
   const Image before = make_image(o, {2 * c.fold_block}, {c.fold_block});
   const std::int64_t stride = (std::int64_t{1} << 31) + 8192;  // base is slot 2: beyond 2^32
@@ -374,7 +412,7 @@ void check_far_slots(const Config& c, const DeviceLimits& limits, Report& report
 }
 
 void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most, Report& report) {
-  const Stream stream;
+  const Stream stream = must(Stream::make());
   const int entries = 5, layer_count = 3;
   ImageOptions o = options(c, entries, 0);
   o.ring_rows = ring;
@@ -390,7 +428,7 @@ void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most,
   const Image& first = before[0];
   std::vector<int> from, records, source, destination;
   const std::size_t state_bytes = first.o.heads.state_elements() * first.element();
-  const DeviceBytes buffer(layer_count * state_bytes);
+  const DeviceBuffer buffer = must(DeviceBuffer::make(layer_count * state_bytes));
   CUDA_MUST(cudaMemset(buffer.as<void>(), 0xff, buffer.bytes()));
   std::vector<void*> buffers(entries, nullptr);
   buffers[1] = buffer.as<void>();
@@ -402,13 +440,11 @@ void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most,
     destination.push_back(e == 1 ? -1 : e == 4 ? 0 : first.base[row]);
   }
   auto upload = [&](const auto& v) {
-    DeviceBytes d(v.size() * sizeof(v[0]));
-    CUDA_MUST(cudaMemcpy(d.as<void>(), v.data(), d.bytes(), cudaMemcpyHostToDevice));
-    return d;
+    return must(DeviceBuffer::copy_of(v.data(), v.size() * sizeof(v[0])));
   };
-  const DeviceBytes d_layers = upload(layers), d_row = upload(first.row), d_from = upload(from),
-                    d_records = upload(records), d_source = upload(source),
-                    d_destination = upload(destination), d_buffers = upload(buffers);
+  const DeviceBuffer d_layers = upload(layers), d_row = upload(first.row), d_from = upload(from),
+                     d_records = upload(records), d_source = upload(source),
+                     d_destination = upload(destination), d_buffers = upload(buffers);
   const FoldArgs args{d_layers.as<FoldLayer>(),
                       layer_count,
                       entries,
@@ -463,10 +499,14 @@ int run(bool quick, const std::string& json) {
                                                                        {GateKind::gdn, 2, 4},
                                                                        {GateKind::gdn, 2, 6},
                                                                        {GateKind::gdn, 1, 8}};
+  const std::vector<HeadShape> other_shapes = {
+      {GateKind::gdn, 2, 8}, {GateKind::gdn, 1, 5}, {GateKind::gdn, 1, 6}, {GateKind::gdn, 1, 7}};
   for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
     for (const DType state : {DType::f32, DType::bf16}) {
       for (const int block : quick ? std::vector<int>{16} : std::vector<int>{8, 16, 32}) {
         for (const HeadShape& heads : shapes) configs.push_back({gate, state, block, heads});
+        if (quick || block != 16) continue;
+        for (const HeadShape& heads : other_shapes) configs.push_back({gate, state, block, heads});
       }
     }
   }
@@ -480,6 +520,7 @@ int run(bool quick, const std::string& json) {
     });
     if (c.heads.group() == 2) {
       if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
+      if (!quick) jobs.push_back([&, c] { check_ring_overwrite(c, limits, report); });
       jobs.push_back([&, c] { check_graph(c, limits, quick ? 18 : 3 * c.fold_block + 2, report); });
       jobs.push_back(
           [&, c] { check_settled(c, limits, quick ? 18 : 2 * c.fold_block + 3, report); });

@@ -26,6 +26,7 @@ struct ImageOptions {
   bool null_rows = false;        // every third entry
   bool shared_base = false;      // odd entries fold into another slot than they read
   bool projected_gates = false;  // gates and betas from their projections
+  float lower_bound = 0;         // of a projected KDA gate; 0: the unbounded kind
   std::int64_t slot_gap = 0;     // unused elements between slots, a multiple of 8
   bool settled = false;          // states and records may be fetched early
 };
@@ -199,7 +200,7 @@ inline Image make_image(const ImageOptions& o, const std::vector<int>& checkpoin
           m.store(m.corrections, record * kValueDim + v, draw.uniform(-1, 1));
         }
         for (std::size_t i = 0; i < width; ++i) {
-          m.gates[record * width + i] = draw.uniform(-0.3f, -0.001f);
+          m.gates[record * width + i] = std::exp(draw.uniform(-0.3f, -0.001f));
         }
       }
     }

@@ -15,25 +15,29 @@ class Exactness : public testing::TestWithParam<Variant> {
  protected:
   static constexpr int kTokens = 75;
 
-  FoldGeometry geometry(RingAccess access = RingAccess::staged) const {
+  const Backend& backend() const { return GetParam().backend; }
+  FoldGeometry geometry(RingAccess access) const {
     return FoldGeometry::make(GetParam().block, GetParam().window, access).value();
   }
   Tokens tokens(std::uint32_t seed) const {
     return make_tokens(GetParam().shape, kTokens, seed,
                        {.bf16_values = GetParam().types.key == DType::bf16});
   }
-  LayerMemory memory(const OwnedOps& owned, int rows, int slots,
-                     RingAccess access = RingAccess::staged) const {
-    return LayerMemory(*owned.ops, GetParam().shape, geometry(access), GetParam().types, rows,
-                       slots);
+  LayerMemory memory(const OwnedOps& owned, int rows, int slots) const {
+    return memory(owned, rows, slots, backend().ring_access);
+  }
+  LayerMemory memory(const OwnedOps& owned, int rows, int slots, RingAccess access) const {
+    return LayerMemory(owned, GetParam().shape, geometry(access), GetParam().types, rows, slots);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Exactness, testing::ValuesIn(variants()),
+INSTANTIATE_TEST_SUITE_P(Backends, Exactness, testing::ValuesIn(all_variants()),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(Exactness, AnySplitIntoWindowsAndChunksGivesTheSameBits) {
-  const OwnedOps owned = cpu_backend().make(1);
+  REPLAYSSM_NEEDS(backend(), "windows of several tokens and chunks", backend().chunks);
+  const OwnedOps owned = backend().make(1);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Tokens input = tokens(1);
   LayerMemory solo = memory(owned, 1, 1);
   const Trace decode = run_alone(solo, input, {{Route::window, 1}});
@@ -61,7 +65,9 @@ TEST_P(Exactness, AnySplitIntoWindowsAndChunksGivesTheSameBits) {
 }
 
 TEST_P(Exactness, ChunksLeaveTheCheckpointAndRecordsThatDecodeLeaves) {
-  const OwnedOps owned = cpu_backend().make(1);
+  REPLAYSSM_NEEDS(backend(), "chunk_prefill", backend().chunks);
+  const OwnedOps owned = backend().make(1);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Tokens input = tokens(2);
   const int block = GetParam().block;
   for (int count :
@@ -81,7 +87,8 @@ TEST_P(Exactness, ChunksLeaveTheCheckpointAndRecordsThatDecodeLeaves) {
 
 // Every number of pending records, every window: p = 0 .. L + T_max - 1.
 TEST_P(Exactness, EveryRingPhaseWithEveryWindowGivesTheSameBits) {
-  const OwnedOps owned = cpu_backend().make(1);
+  const OwnedOps owned = backend().make(1);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Tokens input = tokens(3);
   LayerMemory solo = memory(owned, 1, 1);
   const Trace decode = run_alone(solo, input, {{Route::window, 1}});
@@ -113,7 +120,10 @@ TEST_P(Exactness, EveryRingPhaseWithEveryWindowGivesTheSameBits) {
 }
 
 TEST_P(Exactness, TheSmallAndTheLargeRingGiveTheSameBits) {
-  const OwnedOps owned = cpu_backend().make(1);
+  REPLAYSSM_NEEDS(backend(), "rings that an owner stages are",
+                  backend().ring_access == RingAccess::staged);
+  const OwnedOps owned = backend().make(1);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Tokens input = tokens(4);
   const std::vector<Span> split = {{Route::window, GetParam().window}, {Route::window, 1}};
   LayerMemory staged = memory(owned, 1, 1, RingAccess::staged);
@@ -125,15 +135,16 @@ TEST_P(Exactness, TheSmallAndTheLargeRingGiveTheSameBits) {
 // With more threads than key heads the value heads of one ring run on different threads, at
 // p = L + T_max - 1 in the smallest ring, where every appended row replaces a pending one.
 TEST_P(Exactness, ValueHeadsOnDifferentThreadsGiveTheSameBits) {
+  REPLAYSSM_NEEDS(backend(), "windows of several tokens and chunks", backend().chunks);
   const Tokens input = tokens(5);
   const int t_max = GetParam().window;
   const std::vector<Span> split = {
       {Route::window, 1}, {Route::window, t_max}, {Route::window, t_max}, {Route::chunk, 19}};
-  const OwnedOps one = cpu_backend().make(1);
+  const OwnedOps one = backend().make(1);
   LayerMemory solo = memory(one, 1, 1);
   const Trace expected = run_alone(solo, input, split);
   for (int threads : {2, 5, 8}) {
-    const OwnedOps many = cpu_backend().make(threads);
+    const OwnedOps many = backend().make(threads);
     LayerMemory other = memory(many, 1, 1);
     const Trace trace = run_alone(other, input, split);
     EXPECT_TRUE(same_bits(trace.outputs, expected.outputs)) << threads << " threads";
@@ -143,7 +154,8 @@ TEST_P(Exactness, ValueHeadsOnDifferentThreadsGiveTheSameBits) {
 }
 
 TEST_P(Exactness, ARowDoesNotDependOnItsBatchMatesOrItsPlace) {
-  const OwnedOps owned = cpu_backend().make(3);
+  const OwnedOps owned = backend().make(3);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Tokens input = tokens(6);
   LayerMemory solo = memory(owned, 1, 1);
   const Trace expected = run_alone(solo, input, {{Route::window, 1}});
@@ -181,7 +193,8 @@ TEST_P(Exactness, ARowDoesNotDependOnItsBatchMatesOrItsPlace) {
 }
 
 TEST_P(Exactness, RejectedTokensLeaveNoTrace) {
-  const OwnedOps owned = cpu_backend().make(2);
+  const OwnedOps owned = backend().make(2);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Tokens input = tokens(7);
   const Tokens wrong = tokens(8);
   LayerMemory solo = memory(owned, 1, 1);

@@ -10,26 +10,36 @@ namespace {
 
 class Folding : public testing::TestWithParam<Variant> {
  protected:
+  void SetUp() override { REPLAYSSM_NEEDS_BACKEND(owned_); }
   FoldGeometry geometry() const {
-    return FoldGeometry::make(GetParam().block, GetParam().window, RingAccess::staged).value();
+    return FoldGeometry::make(GetParam().block, GetParam().window, GetParam().backend.ring_access)
+        .value();
   }
   Tokens tokens(int count, std::uint32_t seed) const {
     return make_tokens(GetParam().shape, count, seed,
                        {.bf16_values = GetParam().types.key == DType::bf16});
   }
   LayerMemory memory(int rows, int slots) const {
-    return LayerMemory(*owned_.ops, GetParam().shape, geometry(), GetParam().types, rows, slots);
+    return LayerMemory(owned_, GetParam().shape, geometry(), GetParam().types, rows, slots);
   }
-  OwnedOps owned_ = cpu_backend().make(2);
+  OwnedOps owned_ = GetParam().backend.make(2);
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Folding, testing::ValuesIn(variants()),
+INSTANTIATE_TEST_SUITE_P(Backends, Folding, testing::ValuesIn(all_variants()),
                          [](const auto& test) { return test.param.name; });
 
-Status fold(LayerMemory& memory, const std::vector<FoldRow>& rows) {
+Status fold(LayerMemory& memory, std::vector<FoldRow> rows) {
   const StateView states[] = {memory.states()};
   const RingView rings[] = {memory.rings()};
-  return memory.ops().fold({memory.shape(), memory.geometry(), states, rings, rows});
+  std::vector<Lent<float>> buffers;
+  for (FoldRow& row : rows) {
+    Lent<float>& lent = buffers.emplace_back(memory.backend(), row.buffer);
+    row.buffer = {lent.put(), row.buffer.size()};
+  }
+  const Status status = memory.ops().fold({memory.shape(), memory.geometry(), states, rings, rows});
+  for (Lent<float>& buffer : buffers) buffer.get();
+  memory.fetch();
+  return status;
 }
 
 // Everything pending, into a buffer [HV, V, K]; the sequence stays as it is.
@@ -59,7 +69,7 @@ TEST_P(Folding, FoldingABlockGivesTheBitsOfTheStepThatFoldsIt) {
   EXPECT_EQ(step.slot_bytes(0), apart);
   if (GetParam().types.state == DType::f32) {
     std::vector<float> state(GetParam().shape.state_elements());
-    ASSERT_TRUE(step.ops().export_state(step.shape(), step.states(), SlotId{0}, state).ok());
+    ASSERT_TRUE(step.export_state(SlotId{0}, state).ok());
     EXPECT_TRUE(same_bits(state, buffer));
   }
 }
@@ -98,7 +108,7 @@ TEST_P(Folding, ExportAtAnyDepthIsTheStateThereAndChangesNothing) {
 TEST_P(Folding, ExportBeyondOneBlockRoundsWhereStepsRound) {
   const int block = GetParam().block;
   const int t_max = GetParam().window;
-  if (t_max == 1) return;
+  REPLAYSSM_NEEDS(GetParam().backend, "windows of several tokens are", t_max > 1);
   const Tokens input = tokens(3 * block, 3);
   LayerMemory sequence = memory(1, 2);
   sequence.admit(0, 0);
@@ -135,8 +145,8 @@ TEST_P(Folding, ImportedStatesAreExportedUnchanged) {
   }
   std::vector<float> back(state.size());
   const auto other = all.slot_bytes(0);
-  ASSERT_TRUE(all.ops().import_state(all.shape(), all.states(), SlotId{1}, state).ok());
-  ASSERT_TRUE(all.ops().export_state(all.shape(), all.states(), SlotId{1}, back).ok());
+  ASSERT_TRUE(all.import_state(SlotId{1}, state).ok());
+  ASSERT_TRUE(all.export_state(SlotId{1}, back).ok());
   EXPECT_EQ(back, state);
   EXPECT_EQ(all.slot_bytes(0), other);
 }
@@ -146,18 +156,29 @@ TEST_P(Folding, ImportedStatesAreExportedUnchanged) {
 struct Cursors {
   std::vector<Depth> committed, checkpoint;
   std::vector<SlotId> base, home;
-  CursorView view() {
-    return {committed.data(), checkpoint.data(), base.data(), home.data(),
-            static_cast<int>(base.size())};
-  }
 };
 
-class Advance : public testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, Advance, testing::ValuesIn(backends()),
+class Advance : public testing::TestWithParam<Backend> {
+ protected:
+  void SetUp() override { REPLAYSSM_NEEDS_BACKEND(owned_); }
+  // One advance over cursors on the host.
+  Status advance(const FoldGeometry& geometry, Recurrence recurrence, Cursors& c,
+                 const std::vector<RowTokens>& rows, const std::vector<int>& accepted) {
+    BackendMemory* const memory = owned_.memory.get();
+    Lent<Depth> committed(memory, c.committed), checkpoint(memory, c.checkpoint);
+    Lent<SlotId> base(memory, c.base), home(memory, c.home);
+    const CursorView view{committed.put(), checkpoint.put(), base.put(), home.put(),
+                          static_cast<int>(c.base.size())};
+    const Status status = owned_.ops->advance({geometry, recurrence, view, rows, accepted});
+    committed.get(), checkpoint.get(), base.get(), home.get();
+    return status;
+  }
+  OwnedOps owned_ = GetParam().make(1);
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Advance, testing::ValuesIn(all_backends()),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(Advance, MovesTheCheckpointByTheBlocksThatTheStepFolded) {
-  const OwnedOps owned = GetParam().make(1);
   const FoldGeometry geometry = FoldGeometry::make(16, 8).value();
   const SlotId a{3}, b{5};
   Cursors c{{Depth{15}, Depth{16}, Depth{23}, Depth{100}, Depth{40}},
@@ -170,38 +191,35 @@ TEST_P(Advance, MovesTheCheckpointByTheBlocksThatTheStepFolded) {
                                        {RowIndex{3}, 17, 29, Phase::prefill},
                                        {RowIndex{4}, 46, 1, Phase::decode}};
   const std::vector<int> accepted = {8, 1, 3, 29, 1};
-  ASSERT_TRUE(owned.ops->advance({geometry, Recurrence::replay, c.view(), rows, accepted}).ok());
+  ASSERT_TRUE(advance(geometry, Recurrence::replay, c, rows, accepted).ok());
   EXPECT_EQ(c.committed, (std::vector<Depth>{{23}, {17}, {26}, {129}, {40}}));
   EXPECT_EQ(c.checkpoint, (std::vector<Depth>{{0}, {16}, {16}, {128}, {32}}));
   EXPECT_EQ(c.base, (std::vector<SlotId>{a, b, b, b, kNullSlot}));
 }
 
 TEST_P(Advance, PackedMovesTheCheckpointWithTheTokens) {
-  const OwnedOps owned = GetParam().make(1);
   Cursors c{
       {Depth{7}, Depth{9}}, {Depth{7}, Depth{9}}, {SlotId{0}, SlotId{1}}, {SlotId{2}, SlotId{3}}};
   const std::vector<RowTokens> rows = {{RowIndex{0}, 0, 1, Phase::decode},
                                        {RowIndex{1}, 1, 1, Phase::decode}};
   const std::vector<int> accepted = {1, 0};
-  ASSERT_TRUE(
-      owned.ops->advance({FoldGeometry(), Recurrence::packed, c.view(), rows, accepted}).ok());
+  ASSERT_TRUE(advance(FoldGeometry(), Recurrence::packed, c, rows, accepted).ok());
   EXPECT_EQ(c.committed, (std::vector<Depth>{{8}, {9}}));
   EXPECT_EQ(c.checkpoint, (std::vector<Depth>{{8}, {9}}));
   EXPECT_EQ(c.base, (std::vector<SlotId>{SlotId{2}, SlotId{1}}));
 }
 
 TEST_P(Advance, RefusesCountsThatNoStepCanAccept) {
-  const OwnedOps owned = GetParam().make(1);
   Cursors c{{Depth{7}}, {Depth{0}}, {SlotId{0}}, {SlotId{0}}};
   const std::vector<RowTokens> window = {{RowIndex{0}, 0, 4, Phase::verify}};
   const std::vector<RowTokens> chunk = {{RowIndex{0}, 0, 4, Phase::prefill}};
-  const auto advance = [&](const std::vector<RowTokens>& rows, std::vector<int> accepted) {
-    return owned.ops->advance({FoldGeometry(), Recurrence::replay, c.view(), rows, accepted});
+  const auto moved = [&](const std::vector<RowTokens>& rows, const std::vector<int>& accepted) {
+    return advance(FoldGeometry(), Recurrence::replay, c, rows, accepted);
   };
-  EXPECT_FALSE(advance(window, {5}).ok());
-  EXPECT_FALSE(advance(window, {-1}).ok());
-  EXPECT_FALSE(advance(chunk, {3}).ok());
-  EXPECT_FALSE(advance(window, {}).ok());
+  EXPECT_FALSE(moved(window, {5}).ok());
+  EXPECT_FALSE(moved(window, {-1}).ok());
+  EXPECT_FALSE(moved(chunk, {3}).ok());
+  EXPECT_FALSE(moved(window, {}).ok());
   EXPECT_EQ(c.committed[0], Depth{7});
 }
 

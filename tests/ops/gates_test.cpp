@@ -11,7 +11,7 @@ namespace {
 
 class Gates : public testing::TestWithParam<Backend> {};
 
-INSTANTIATE_TEST_SUITE_P(Backends, Gates, testing::ValuesIn(backends()),
+INSTANTIATE_TEST_SUITE_P(Backends, Gates, testing::ValuesIn(all_backends()),
                          [](const auto& test) { return test.param.name; });
 
 struct GateCase {
@@ -21,6 +21,7 @@ struct GateCase {
 
 TEST_P(Gates, MatchFloat64AtModerateAndExtremeProjections) {
   const OwnedOps owned = GetParam().make(2);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const std::vector<float> extremes = {-30, -20.5f, -20, -1e-3f, 0, 1e-3f, 19.99f, 20, 20.01f, 30};
   for (const GateCase& c : {GateCase{{GateKind::gdn, 2, 6}}, GateCase{{GateKind::gdn, 1, 150}},
                             GateCase{{GateKind::kda, 2, 2}}, GateCase{{GateKind::kda, 2, 2}, -5}}) {
@@ -38,9 +39,13 @@ TEST_P(Gates, MatchFloat64AtModerateAndExtremeProjections) {
     for (int i = 0; i < c.shape.value_heads; ++i) a_log.push_back(2 * normal(random));
     for (std::size_t i = 0; i < width; ++i) dt_bias.push_back(normal(random));
     std::vector<float> gate(a.size(), 1.0f), beta(b.size(), -1.0f);
+    const auto lend = [&](std::vector<float>& x) { return Lent<float>(owned.memory.get(), x); };
+    Lent<float> lent_a = lend(a), lent_b = lend(b), lent_a_log = lend(a_log),
+                lent_dt_bias = lend(dt_bias), lent_gate = lend(gate), lent_beta = lend(beta);
     const Status status =
-        owned.ops->gates({c.shape, tokens, a.data(), b.data(), a_log.data(), dt_bias.data(),
-                          c.lower_bound, gate.data(), beta.data()});
+        owned.ops->gates({c.shape, tokens, lent_a.put(), lent_b.put(), lent_a_log.put(),
+                          lent_dt_bias.put(), c.lower_bound, lent_gate.put(), lent_beta.put()});
+    lent_gate.get(), lent_beta.get();
     ASSERT_TRUE(status.ok()) << status.error().message;
     for (std::size_t i = 0; i < gate.size(); ++i) {
       const std::size_t at = i % width;
@@ -63,6 +68,7 @@ TEST_P(Gates, MatchFloat64AtModerateAndExtremeProjections) {
 
 TEST_P(Gates, RefuseALowerBoundThatHasNoMeaning) {
   const OwnedOps owned = GetParam().make(1);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   float x = 0;
   const HeadShape gdn{GateKind::gdn, 1, 1};
   EXPECT_FALSE(owned.ops->gates({gdn, 1, &x, &x, &x, &x, -5, &x, &x}).ok());

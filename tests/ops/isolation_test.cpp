@@ -13,49 +13,62 @@ namespace {
 
 class Isolation : public testing::TestWithParam<Variant> {
  protected:
+  void SetUp() override { REPLAYSSM_NEEDS_BACKEND(owned_); }
+  const Backend& backend() const { return GetParam().backend; }
   FoldGeometry geometry() const {
-    return FoldGeometry::make(GetParam().block, GetParam().window, RingAccess::staged).value();
+    return FoldGeometry::make(GetParam().block, GetParam().window, backend().ring_access).value();
   }
   Tokens tokens(int count, std::uint32_t seed) const {
     return make_tokens(GetParam().shape, count, seed,
                        {.bf16_values = GetParam().types.key == DType::bf16});
   }
   LayerMemory memory(int rows, int slots) const {
-    return LayerMemory(*owned_.ops, GetParam().shape, geometry(), GetParam().types, rows, slots);
+    return LayerMemory(owned_, GetParam().shape, geometry(), GetParam().types, rows, slots);
   }
-  OwnedOps owned_ = cpu_backend().make(2);
+  void expect_null_rows_untouched(Route route);
+
+  OwnedOps owned_ = GetParam().backend.make(2);
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Isolation, testing::ValuesIn(variants()),
+INSTANTIATE_TEST_SUITE_P(Backends, Isolation, testing::ValuesIn(all_variants()),
                          [](const auto& test) { return test.param.name; });
 
 bool finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
 }
 
-TEST_P(Isolation, NullRowsTouchNothingAndWriteZeros) {
+void Isolation::expect_null_rows_untouched(Route route) {
   const Tokens input = tokens(80, 1);
-  for (const Route route : {Route::window, Route::chunk, Route::packed}) {
-    LayerMemory all = memory(3, 3);
-    const auto before = all.all_bytes();
-    const int count = route == Route::window ? GetParam().window : 40;
-    const auto out = run_step(all, route, {{0, &input, 0, count}, {2, &input, 0, count}});
-    for (const auto& row : out) {
-      EXPECT_TRUE(std::all_of(row.begin(), row.end(), [](float x) { return x == 0; }));
-    }
-    EXPECT_EQ(all.all_bytes(), before);
-    EXPECT_EQ(all.committed[0], Depth{0});
-
-    // Beside a live row: the same output for it as alone, and only its slot changes.
-    LayerMemory alone = memory(3, 3);
-    alone.admit(1, 1);
-    all.admit(1, 1);
-    const auto solo = run_step(alone, route, {{1, &input, 0, count}});
-    const auto mixed =
-        run_step(all, route, {{0, &input, 0, count}, {1, &input, 0, count}, {2, &input, 0, count}});
-    EXPECT_TRUE(same_bits(mixed[1], solo[0]));
-    EXPECT_EQ(all.all_bytes(), alone.all_bytes());
+  LayerMemory all = memory(3, 3);
+  const auto before = all.all_bytes();
+  const int count = backend().chunks && route != Route::window ? 40 : GetParam().window;
+  const auto out = run_step(all, route, {{0, &input, 0, count}, {2, &input, 0, count}});
+  for (const auto& row : out) {
+    EXPECT_TRUE(std::all_of(row.begin(), row.end(), [](float x) { return x == 0; }));
   }
+  EXPECT_EQ(all.all_bytes(), before);
+  EXPECT_EQ(all.committed[0], Depth{0});
+
+  // Beside a live row: the same output for it as alone, and only its slot changes.
+  LayerMemory alone = memory(3, 3);
+  alone.admit(1, 1);
+  all.admit(1, 1);
+  const auto solo = run_step(alone, route, {{1, &input, 0, count}});
+  const auto mixed =
+      run_step(all, route, {{0, &input, 0, count}, {1, &input, 0, count}, {2, &input, 0, count}});
+  EXPECT_TRUE(same_bits(mixed[1], solo[0]));
+  EXPECT_EQ(all.all_bytes(), alone.all_bytes());
+}
+
+TEST_P(Isolation, NullRowsOfAWindowTouchNothingAndGetZeros) {
+  expect_null_rows_untouched(Route::window);
+}
+TEST_P(Isolation, NullRowsOfAChunkTouchNothingAndGetZeros) {
+  REPLAYSSM_NEEDS(backend(), "chunk_prefill", backend().chunks);
+  expect_null_rows_untouched(Route::chunk);
+}
+TEST_P(Isolation, NullRowsOfAPackedStepTouchNothingAndGetZeros) {
+  expect_null_rows_untouched(Route::packed);
 }
 
 TEST_P(Isolation, PoisonInRowsThatAreNotPendingReachesNoResult) {
@@ -84,15 +97,15 @@ TEST_P(Isolation, PoisonInRowsThatAreNotPendingReachesNoResult) {
       }
       dirty.poison_unread_records(0, poison);
       const int from = start + 2 * block;
-      EXPECT_TRUE(same_bits(run_step(clean, Route::chunk, {{0, &input, from, 20}}),
-                            run_step(dirty, Route::chunk, {{0, &input, from, 20}})));
+      EXPECT_TRUE(same_bits(feed(clean, Route::chunk, backend(), 0, input, from, 20),
+                            feed(dirty, Route::chunk, backend(), 0, input, from, 20)));
     }
   }
 }
 
 // Inputs of drafts that end up rejected may be anything.
 TEST_P(Isolation, PoisonInRejectedDraftsReachesNoLaterResult) {
-  if (GetParam().window < 2) return;
+  REPLAYSSM_NEEDS(backend(), "windows of several tokens are", GetParam().window > 1);
   const Tokens input = tokens(60, 3);
   Tokens poisoned = input;
   const float nan = std::nanf("");
@@ -125,7 +138,7 @@ TEST_P(Isolation, ForksReadOneBaseAndFoldIntoTheirOwnHomes) {
   const int length = block + 3 + 2 * block;
   LayerMemory fork = memory(2, 4);
   fork.admit(0, 3);
-  run_step(fork, Route::chunk, {{0, &shared, 0, shared.count}});
+  feed(fork, Route::chunk, backend(), 0, shared, 0, shared.count);
   // Row 1 shares row 0's base and copies its records; both fold elsewhere from now on.
   const PausedSequence parent = fork.take(0);
   fork.base[1] = fork.base[0];

@@ -3,13 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/aligned_buffer.h"
-#include "ops/linear_ops.h"
+#include "core/bfloat16.h"
+#include "ops/backends.h"
 #include "ops/token_source.h"
 #include "replay/cursor.h"
 
@@ -21,8 +23,12 @@ struct StorageTypes {
   DType correction = DType::f32;
 };
 
-// The types a backend really uses where fp32 is asked for.
+// The types a backend really uses where others are asked for.
 inline StorageTypes types_for(const LinearOps& ops, StorageTypes wanted) {
+  if (ops.activation_type() == DType::bf16) {
+    wanted.key = DType::bf16;
+    wanted.correction = wanted.state;
+  }
   if (ops.state_type_for(DType::f32) == DType::f64) {
     wanted.state = wanted.correction = DType::f64;
   }
@@ -36,12 +42,17 @@ struct PausedSequence {
   std::vector<std::vector<unsigned char>> records;  // one entry per pending record
 };
 
-// Owns everything; views point into it.
+// Owns everything, on the host. Views point into it, or into the backend's copy of it: taking a
+// view hands the host's numbers over, fetch() brings the backend's back.
 class LayerMemory {
  public:
+  LayerMemory(const OwnedOps& owned, HeadShape shape, FoldGeometry geometry, StorageTypes types,
+              int rows, int slots)
+      : LayerMemory(*owned.ops, shape, geometry, types, rows, slots, owned.memory.get()) {}
   LayerMemory(LinearOps& ops, HeadShape shape, FoldGeometry geometry, StorageTypes types, int rows,
-              int slots)
+              int slots, BackendMemory* backend = nullptr)
       : ops_(ops),
+        backend_(backend),
         shape_(shape),
         geometry_(geometry),
         types_(types_for(ops, types)),
@@ -55,7 +66,16 @@ class LayerMemory {
         committed(rows, Depth{0}),
         checkpoint(rows, Depth{0}),
         base(rows, kNullSlot),
-        home(rows, kNullSlot) {
+        home(rows, kNullSlot),
+        lent_states_(backend, states_.span()),
+        lent_keys_(backend, keys_.span()),
+        lent_key_scales_(backend, key_scales_.span()),
+        lent_corrections_(backend, corrections_.span()),
+        lent_gates_(backend, gates_.span()),
+        lent_committed_(backend, std::span(committed)),
+        lent_checkpoint_(backend, std::span(checkpoint)),
+        lent_base_(backend, std::span(base)),
+        lent_home_(backend, std::span(home)) {
     poison();
   }
 
@@ -78,15 +98,36 @@ class LayerMemory {
   const FoldGeometry& geometry() const { return geometry_; }
   const StorageTypes& types() const { return types_; }
   LinearOps& ops() const { return ops_; }
+  BackendMemory* backend() const { return backend_; }
   int slots() const { return slots_; }
 
-  StateView states() { return {states_.data(), types_.state, shape_.state_elements(), slots_}; }
+  StateView states() { return {lent_states_.put(), types_.state, shape_.state_elements(), slots_}; }
   RingView rings() {
-    return {keys_.data(),  types_.key, key_scales_.data(),   corrections_.data(), types_.correction,
-            gates_.data(), rows_,      geometry_.ring_rows()};
+    return {lent_keys_.put(),
+            types_.key,
+            lent_key_scales_.put(),
+            lent_corrections_.put(),
+            types_.correction,
+            lent_gates_.put(),
+            rows_,
+            geometry_.ring_rows()};
   }
   CursorView cursors() {
-    return {committed.data(), checkpoint.data(), base.data(), home.data(), rows_};
+    return {lent_committed_.put(), lent_checkpoint_.put(), lent_base_.put(), lent_home_.put(),
+            rows_};
+  }
+  // What operations did, back to the host.
+  void fetch() {
+    lent_states_.get(), lent_keys_.get(), lent_key_scales_.get(), lent_corrections_.get();
+    lent_gates_.get(), lent_committed_.get(), lent_checkpoint_.get(), lent_base_.get();
+  }
+  Status export_state(SlotId slot, std::span<float> out) {
+    return ops_.export_state(shape_, states(), slot, out);
+  }
+  Status import_state(SlotId slot, std::span<const float> in) {
+    const Status status = ops_.import_state(shape_, states(), slot, in);
+    lent_states_.get();
+    return status;
   }
   Cursor cursor(int row) const { return {committed[row], checkpoint[row]}; }
 
@@ -143,7 +184,7 @@ class LayerMemory {
     PausedSequence paused{cursor(row), {}, {}};
     if (checkpoint[row].tokens > 0) {
       paused.state.resize(shape_.state_elements());
-      EXPECT_TRUE(ops_.export_state(shape_, states(), base[row], paused.state).ok());
+      EXPECT_TRUE(export_state(base[row], paused.state).ok());
     }
     for (Depth p = checkpoint[row]; p < committed[row]; p += 1) {
       paused.records.push_back(record(row, p));
@@ -155,7 +196,7 @@ class LayerMemory {
     committed[row] = paused.cursor.committed;
     checkpoint[row] = paused.cursor.checkpoint;
     if (!paused.state.empty()) {
-      EXPECT_TRUE(ops_.import_state(shape_, states(), SlotId{slot}, paused.state).ok());
+      EXPECT_TRUE(import_state(SlotId{slot}, paused.state).ok());
     }
     for (int j = 0; j < paused.cursor.pending(); ++j) {
       set_record(row, paused.cursor.checkpoint + j, paused.records[j]);
@@ -186,6 +227,7 @@ class LayerMemory {
   }
 
   LinearOps& ops_;
+  BackendMemory* backend_;
   HeadShape shape_;
   FoldGeometry geometry_;
   StorageTypes types_;
@@ -200,6 +242,14 @@ class LayerMemory {
  public:
   std::vector<Depth> committed, checkpoint;
   std::vector<SlotId> base, home;
+
+ private:
+  Lent<unsigned char> lent_states_, lent_keys_;
+  Lent<float> lent_key_scales_;
+  Lent<unsigned char> lent_corrections_;
+  Lent<float> lent_gates_;
+  Lent<Depth> lent_committed_, lent_checkpoint_;
+  Lent<SlotId> lent_base_, lent_home_;
 };
 
 enum class Route { window, chunk, packed };
@@ -237,6 +287,14 @@ inline std::vector<std::vector<float>> run_step(LayerMemory& memory, Route route
   }
   const std::size_t width = static_cast<std::size_t>(memory.shape().value_heads) * kValueDim;
   std::vector<float> out(total * width, std::nanf(""));
+  std::vector<bf16> rounded;  // exact where the tokens are bf16 values
+  if (memory.ops().activation_type() == DType::bf16) {
+    for (float x : qkv) rounded.push_back(to_bf16(x));
+  }
+  BackendMemory* const backend = memory.backend();
+  Lent<float> lent_qkv(backend, qkv), lent_gate(backend, gate), lent_beta(backend, beta),
+      lent_out(backend, out);
+  Lent<bf16> lent_rounded(backend, rounded);
   StepArgs args;
   args.shape = memory.shape();
   args.geometry = memory.geometry();
@@ -244,10 +302,11 @@ inline std::vector<std::vector<float>> run_step(LayerMemory& memory, Route route
   args.rings = memory.rings();
   args.cursors = memory.cursors();
   args.rows = rows;
-  args.qkv = qkv.data();
-  args.gate = gate.data();
-  args.beta = beta.data();
-  args.out = out.data();
+  args.qkv = lent_qkv.put();
+  args.qkv_bf16 = lent_rounded.put();
+  args.gate = lent_gate.put();
+  args.beta = lent_beta.put();
+  args.out = lent_out.put();
   LinearOps& ops = memory.ops();
   const Status status = route == Route::window  ? ops.window_step(args)
                         : route == Route::chunk ? ops.chunk_prefill(args)
@@ -257,10 +316,27 @@ inline std::vector<std::vector<float>> run_step(LayerMemory& memory, Route route
                       route == Route::packed ? Recurrence::packed : Recurrence::replay,
                       memory.cursors(), rows, accepted};
   EXPECT_TRUE(ops.advance(advance).ok());
+  lent_out.get();
+  memory.fetch();
   std::vector<std::vector<float>> outputs;
   for (const RowTokens& row : rows) {
     outputs.emplace_back(out.begin() + row.first_token * width,
                          out.begin() + (row.first_token + row.tokens) * width);
+  }
+  return outputs;
+}
+
+// Tokens [from, from + count) of one row, in the largest steps that the backend has: for tests that
+// only need the sequence to have got there. The outputs of all.
+inline std::vector<float> feed(LayerMemory& memory, Route route, const Backend& backend, int row,
+                               const Tokens& tokens, int from, int count) {
+  if (route == Route::chunk && !backend.chunks) route = Route::window;
+  const int most = route == Route::chunk ? count : std::min(count, backend.window_max);
+  std::vector<float> outputs;
+  for (int done = 0; done < count; done += most) {
+    const auto out =
+        run_step(memory, route, {{row, &tokens, from + done, std::min(most, count - done)}});
+    outputs.insert(outputs.end(), out[0].begin(), out[0].end());
   }
   return outputs;
 }

@@ -15,6 +15,7 @@ struct Variant {
   StorageTypes types;
   int block = 16;
   int window = 8;
+  Backend backend = cpu_backend();
 };
 
 inline std::ostream& operator<<(std::ostream& to, const Variant& v) { return to << v.name; }
@@ -29,6 +30,32 @@ inline std::vector<Variant> variants() {
           {"gdn_f32_block32", gdn, f32, 32, 16}, {"gdn_bf16_keys", gdn, bf16_keys, 16, 4},
           {"gdn_bf16", gdn, bf16_all, 16, 8},    {"gdn_bf16_block8", gdn, bf16_all, 8, 5},
           {"kda_f32", kda, f32, 16, 8},          {"kda_bf16", kda, bf16_all, 8, 8}};
+}
+
+// The same for the CUDA backend, in the formats and windows that it has.
+inline std::vector<Variant> cuda_variants() {
+  const StorageTypes f32{DType::f32, DType::bf16, DType::f32};
+  const StorageTypes bf16_all{DType::bf16, DType::bf16, DType::bf16};
+  const HeadShape gdn{GateKind::gdn, 2, 6};
+  const HeadShape kda{GateKind::kda, 2, 2};
+  std::vector<Variant> all;
+  for (const HeadShape& shape : {gdn, kda}) {
+    for (const StorageTypes& types : {f32, bf16_all}) {
+      for (int block : {8, 16, 32}) {
+        all.push_back(
+            {fmt::format("cuda_{}_{}_block{}", shape.gate == GateKind::gdn ? "gdn" : "kda",
+                         types.state == DType::f32 ? "f32" : "bf16", block),
+             shape, types, block, 1, cuda_backend()});
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<Variant> all_variants() {
+  std::vector<Variant> all = variants();
+  for (Variant& v : cuda_variants()) all.push_back(std::move(v));
+  return all;
 }
 
 // A step of a split: so many tokens as a window or as a chunk.

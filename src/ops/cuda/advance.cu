@@ -23,6 +23,11 @@ Status launch_advance(const AdvanceArgs& args, cudaStream_t stream) {
   return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
 }
 
+Status kernels_fit_device() {
+  cudaFuncAttributes attributes{};
+  return REPLAYSSM_CUDA_STATUS(cudaFuncGetAttributes(&attributes, advance_kernel));
+}
+
 Result<DeviceLimits> device_limits() {
   int device = 0, multiprocessors = 0, bytes = 0;
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
@@ -30,7 +35,13 @@ Result<DeviceLimits> device_limits() {
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)));
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
       cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)));
-  return DeviceLimits{multiprocessors, static_cast<std::size_t>(bytes)};
+  int all_bytes = 0, reserved = 0;
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+      cudaDeviceGetAttribute(&all_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device)));
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+      cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device)));
+  return DeviceLimits{multiprocessors, static_cast<std::size_t>(bytes),
+                      static_cast<std::size_t>(all_bytes), static_cast<std::size_t>(reserved)};
 }
 
 }  // namespace replayssm::cuda

@@ -17,8 +17,12 @@ __device__ inline void advance_entry(const AdvanceArgs& args, int entry) {
     if (accepted > 0) args.base[row] = args.home[row];
     return;
   }
-  if (committed - checkpoint >= args.fold_block) {
-    args.checkpoint[row] = checkpoint + args.fold_block;
+  const int chunk = args.chunk == nullptr ? 0 : args.chunk[entry];
+  const int blocks = chunk > 0
+                         ? (committed + chunk - 1) / args.fold_block - checkpoint / args.fold_block
+                         : (committed - checkpoint >= args.fold_block ? 1 : 0);
+  if (blocks > 0) {
+    args.checkpoint[row] = checkpoint + blocks * args.fold_block;
     args.base[row] = args.home[row];
   }
   args.committed[row] = committed + accepted;

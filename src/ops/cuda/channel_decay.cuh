@@ -26,34 +26,51 @@ __device__ __forceinline__ void store_decayed(typename Layout::Exchange& exchang
   }
 }
 
-// Without a fold. Gate sums are added newest first, one after the other.
+// The products of the kCount oldest records' decayed keys with one channel of k and q, summed over
+// the warp's channels; `left` is the current token's decay in the channel, and on return that of
+// the checkpoint. Decays are multiplied newest first, one after the other. What is summed together
+// does not change a sum's bits (sum_over_lanes), nor do records that are not live.
+template <class Layout, int kCount>
+__device__ __forceinline__ void product_sums(const typename Layout::Stage& stage, int records,
+                                             int channel, float k, float q, float& left,
+                                             float* sums) {
+  float partial[2 * kCount];  // [k, q][record]
+#pragma unroll
+  for (int j = kCount - 1; j >= 0; --j) {
+    const bool live = j < records;
+    const float key = live ? widen(stage.keys[j * kKeyDim + channel]) : 0.0f;
+    const float decayed = key * left;
+    partial[j] = decayed * k;
+    partial[kCount + j] = decayed * q;
+    left *= live ? stage.gates[j * kKeyDim + channel] : 1.0f;
+  }
+  sum_over_lanes(partial);
+  constexpr int kKept = kCount > 16 ? kCount / 16 : 1;  // sums a lane holds
+#pragma unroll
+  for (int i = 0; i < kKept; ++i) {
+    const int value = ptx::lane() * kKept + i;
+    if (value < 2 * kCount) sums[value / kCount * Layout::kRecords + value % kCount] = partial[i];
+  }
+}
+
+// Without a fold. `own_decay` is the current token's. Half of the phases have half a block of
+// records or less, and half the work.
 template <class Layout>
 __device__ __forceinline__ void channel_products(const typename Layout::Stage& stage, int records,
-                                                 float gate, int warp,
+                                                 float own_decay, int warp,
                                                  typename Layout::Exchange& exchange) {
   const int channel = warp * 32 + ptx::lane();
   const float k = widen(stage.k[channel]), q = widen(stage.q[channel]);
-  float sum = gate;
+  float left = own_decay;
   if constexpr (Layout::kRecords > 0) {
     constexpr int kRecords = Layout::kRecords;
-    float partial[2 * kRecords];  // [k, q][record]
-#pragma unroll
-    for (int j = kRecords - 1; j >= 0; --j) {
-      const bool live = j < records;
-      const float key = live ? widen(stage.keys[j * kKeyDim + channel]) : 0.0f;
-      const float decayed = key * decay(sum);
-      partial[j] = decayed * k;
-      partial[kRecords + j] = decayed * q;
-      sum += live ? stage.gates[j * kKeyDim + channel] : 0.0f;
-    }
-    sum_over_lanes(partial);
-    constexpr int kKept = kRecords / 16;  // sums a lane holds
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      exchange.partial[warp * 2 * kRecords + ptx::lane() * kKept + i] = partial[i];
+    float* const sums = exchange.partial + warp * 2 * kRecords;
+    if (records <= kRecords / 2) {
+      product_sums<Layout, kRecords / 2>(stage, records, channel, k, q, left, sums);
+    } else {
+      product_sums<Layout, kRecords>(stage, records, channel, k, q, left, sums);
     }
   }
-  const float left = decay(sum);
   exchange.decay[channel] = left;
   store_decayed<Layout>(exchange, channel, k * left, q * left);
 }
@@ -77,18 +94,18 @@ __device__ __forceinline__ void write_channel_coefficients(
   ptx::sync_warp();
 }
 
-// With a fold of all the stage's records: the gates become the keys decayed to the end of the
+// With a fold of all the stage's records: their decays become the keys decayed to the end of the
 // block, norms included, as fp32 or as a pair of bf16 (high part in the upper half). Returns the
 // channel's decay over the block.
 template <class Layout>
 __device__ __forceinline__ float decay_keys_in_place(typename Layout::Stage& stage, int records,
                                                      int channel) {
-  float sum = 0.0f;
+  float left = 1.0f;
 #pragma unroll 8
   for (int j = Layout::kRecords - 1; j >= 0; --j) {
     if (j >= records) continue;
-    const float gate = stage.gates[j * kKeyDim + channel];
-    const float key = widen(stage.keys[j * kKeyDim + channel]) * decay(sum) * stage.key_scales[j];
+    const float own = stage.gates[j * kKeyDim + channel];
+    const float key = widen(stage.keys[j * kKeyDim + channel]) * left * stage.key_scales[j];
     if constexpr (Layout::kMma) {
       const uint32_t high = ptx::pack_bf16(0.0f, key);
       const uint32_t low = ptx::pack_bf16(key - high_half(high), 0.0f);
@@ -96,9 +113,9 @@ __device__ __forceinline__ float decay_keys_in_place(typename Layout::Stage& sta
     } else {
       stage.gates[j * kKeyDim + channel] = key;
     }
-    sum += gate;
+    left *= own;
   }
-  return decay(sum);
+  return left;
 }
 
 }  // namespace replayssm::cuda

@@ -90,7 +90,7 @@ __device__ __forceinline__ bool fold_unit(const Unit& unit, typename Layout::Sta
     exchange.decay[channel] = decay_keys_in_place<Layout>(stage, records, channel);
     ptx::sync_group(group_barrier);
   } else {
-    const HeadDecays<Layout> decays = head_decays<Layout>(stage, records, 0.0f);
+    const HeadDecays<Layout> decays = head_decays<Layout>(stage, records, 1.0f);
     folding.head_decay = decays.total;
     write_weights<Layout>(decays, weights);
   }

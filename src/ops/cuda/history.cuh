@@ -16,24 +16,24 @@ struct HeadDecays {
   float total;              // of the checkpoint
 };
 
-// `newest` is added to every sum: the current token's log gate, or 0 in a fold.
+// `newest` is a factor of every decay: the current token's own, or 1 in a fold.
 template <class Layout>
 __device__ __forceinline__ HeadDecays<Layout> head_decays(const typename Layout::Stage& stage,
                                                           int records, float newest) {
   HeadDecays<Layout> d;
-  float newer = newest;  // sum over everything newer than the segment
+  float newer = newest;  // decay over everything newer than the segment
 #pragma unroll
   for (int i = HeadDecays<Layout>::kSegments - 1; i >= 0; --i) {
     const int record = 32 * i + ptx::lane();
     const bool live = record < records;
     const int slot = record < Layout::kSlots ? record : 0;
-    const float suffix = suffix_sum(live ? stage.gates[slot] : 0.0f);
+    const float suffix = suffix_product(live ? stage.gates[slot] : 1.0f);
     const float above = ptx::shuffle_down(suffix, 1);
-    const float after = ptx::lane() == 31 ? 0.0f : above;
-    d.weight[i] = live ? decay(after + newer) * stage.key_scales[slot] : 0.0f;
-    newer = ptx::shuffle(suffix, 0) + newer;
+    const float after = ptx::lane() == 31 ? 1.0f : above;
+    d.weight[i] = live ? after * newer * stage.key_scales[slot] : 0.0f;
+    newer = ptx::shuffle(suffix, 0) * newer;
   }
-  d.total = decay(newer);
+  d.total = newer;
   return d;
 }
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ void write_coefficients(const typename Layout::Stage&
   constexpr int kRecords = Layout::kRecords;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   float products[kRecords / 4];
-  ring_products<kRecords>(stage.keys, x, products);
+  ring_products<kRecords>(stage.keys, x, records, products);
   const float norm = g == 0 ? norms.key : norms.query;
   static_assert(kRecords <= 32);
   ptx::sync_warp();  // the previous unit's readers are done
@@ -64,14 +64,18 @@ template <class Layout>
 __device__ __forceinline__ void add_history(const typename Layout::State* corrections, int records,
                                             const float* coefficients, float& y, float& x) {
 #pragma unroll
-  for (int j = 0; j < Layout::kRecords; j += 2) {
-    const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * j);
-    const float d0 = j < records ? widen(corrections[j * kValueDim]) : 0.0f;
-    const float d1 = j + 1 < records ? widen(corrections[(j + 1) * kValueDim]) : 0.0f;
-    y = fmaf(c.x, d0, y);
-    x = fmaf(c.y, d0, x);
-    y = fmaf(c.z, d1, y);
-    x = fmaf(c.w, d1, x);
+  for (int first = 0; first < Layout::kRecords; first += 8) {
+    if (Layout::kRecords > 16 && first >= records) break;  // see ring_products
+#pragma unroll
+    for (int j = first; j < first + 8; j += 2) {
+      const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * j);
+      const float d0 = j < records ? widen(corrections[j * kValueDim]) : 0.0f;
+      const float d1 = j + 1 < records ? widen(corrections[(j + 1) * kValueDim]) : 0.0f;
+      y = fmaf(c.x, d0, y);
+      x = fmaf(c.y, d0, x);
+      y = fmaf(c.z, d1, y);
+      x = fmaf(c.w, d1, x);
+    }
   }
 }
 

@@ -68,13 +68,16 @@ __device__ __forceinline__ Norms norms_of(const InputFragments& x, float query_s
 
 // GDN. Products of the stage's record keys with raw k and q. Lane (g = 0, t) gets those with k,
 // lane (g = 1, t) those with q: products[2 i] and [2 i + 1] belong to records 8 i + 2 t and
-// 8 i + 2 t + 1. Dead records give whatever they hold; the caller selects them away.
+// 8 i + 2 t + 1. Dead records give whatever they hold, or zero; the caller selects them away.
 template <int kRecords>
 __device__ __forceinline__ void ring_products(const bf16* keys, const InputFragments& x,
-                                              float (&products)[kRecords / 4]) {
+                                              int records, float (&products)[kRecords / 4]) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
 #pragma unroll
   for (int i = 0; i < kRecords / 8; ++i) {
+    products[2 * i] = products[2 * i + 1] = 0.0f;
+    if (kRecords > 16 && 8 * i >= records)
+      continue;  // of two tiles a branch costs more than it saves
     const bf16* const key = keys + (8 * i + g) * kKeyDim + t * 8;
     float c[kChunks][4] = {};
 #pragma unroll

@@ -38,19 +38,29 @@ auto visit_full_layout_of_tile(const StepPlan& plan, Visit&& visit) {
                                     : with_gate.template operator()<GateKind::kda>();
 }
 
-// Shared memory of a block with the plan's layout.
-inline std::size_t shared_bytes(const StepPlan& plan, int stages, int groups) {
-  auto bytes = [&]<class Layout>(Layout) { return Layout::bytes(stages, groups); };
+// Calls visit(Layout{}) with the plan's layout.
+template <class Visit>
+auto visit_layout(const StepPlan& plan, Visit&& visit) {
   switch (plan.record_tile) {
     case 0:
-      return visit_layout_of_tile<0>(plan, bytes);
+      return visit_layout_of_tile<0>(plan, visit);
     case 16:
-      return visit_layout_of_tile<16>(plan, bytes);
+      return visit_layout_of_tile<16>(plan, visit);
     case 32:
-      return visit_layout_of_tile<32>(plan, bytes);
+      return visit_layout_of_tile<32>(plan, visit);
     default:
-      return visit_layout_of_tile<64>(plan, bytes);
+      return visit_layout_of_tile<64>(plan, visit);
   }
+}
+
+// Shared memory of a block with the plan's layout.
+inline std::size_t shared_bytes(const StepPlan& plan, int stages, int groups) {
+  return visit_layout(plan, [&]<class Layout>(Layout) { return Layout::bytes(stages, groups); });
+}
+
+// The most stages that the plan's layout has bookkeeping for.
+inline int stages_max(const StepPlan& plan) {
+  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kUnitBatch; });
 }
 
 }  // namespace replayssm::cuda

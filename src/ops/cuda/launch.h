@@ -8,7 +8,9 @@
 //              computes from the folded, rounded state. Appends the record of position t. Requires
 //              t - c <= L, c a multiple of L. Moves no cursor.
 // fold         records [from, from + records) into the state of depth `from`, all layers.
-// advance      c += L where t - c >= L, and base = home; then t += m.
+// advance      c += L where t - c >= L, and base = home; then t += m. Chunks: see AdvanceArgs.
+// gates        log gate and beta of every token from their projections.
+// widen        bf16 numbers as fp32.
 // Null rows (base or source negative) touch no slot and no ring; their outputs are zero.
 // Criterion: fp32 states 1e-6 relative to float64; bf16 states round once a fold.
 #pragma once
@@ -24,9 +26,14 @@ namespace replayssm::cuda {
 // The limits of the current device, for plans.
 Result<DeviceLimits> device_limits();
 
+// Error: the kernels were not compiled for the current device.
+Status kernels_fit_device();
+
 Status launch_window_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
 Status launch_packed_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
 Status launch_fold(const StepPlan& plan, const FoldArgs& args, cudaStream_t stream);
 Status launch_advance(const AdvanceArgs& args, cudaStream_t stream);
+Status launch_gates(const GateArgs& args, cudaStream_t stream);
+Status launch_widen(const bf16* from, float* to, int64_t count, cudaStream_t stream);
 
 }  // namespace replayssm::cuda

@@ -29,8 +29,18 @@ __device__ __forceinline__ float narrow<float>(float x) {
   return x;
 }
 
-// The decay over a span whose log gates sum to `log_sum` <= 0.
-__device__ __forceinline__ float decay(float log_sum) { return expf(log_sum); }
+// The decay of one token from its log gate <= 0. Over several tokens decays are multiplied, newest
+// first. A memory of hundreds of tokens multiplies hundreds of decays near 1, and there expf's last
+// unit is too coarse: 1.3e-6 after 600 tokens was measured. Near 1, five terms of the series are
+// right to 5e-9 and the last addition rounds once.
+__device__ __forceinline__ float decay(float log_gate) {
+  const float x = log_gate;
+  float series = fmaf(x, 1.0f / 120, 1.0f / 24);
+  series = fmaf(x, series, 1.0f / 6);
+  series = fmaf(x, series, 0.5f);
+  series = fmaf(x, series, 1.0f);
+  return x > -0.125f ? fmaf(x, series, 1.0f) : expf(x);
+}
 
 // 1 / |x| of an L2 norm, epsilon under the root and added to the sum of squares.
 __device__ __forceinline__ float inverse_norm(float sum_of_squares) {
@@ -41,7 +51,11 @@ __device__ __forceinline__ float inverse_norm(float sum_of_squares) {
 // g = lower_bound sigmoid(exp(a_log) (a + dt_bias)).
 __device__ __forceinline__ float log_gate(float a, float a_log, float dt_bias, float lower_bound) {
   const float x = a + dt_bias;
-  if (lower_bound < 0.0f) return lower_bound / (1.0f + expf(-expf(a_log) * x));
+  if (lower_bound < 0.0f) {
+    // The rate multiplies x in an exponent of up to 88: expf's last unit there would be 1e-5.
+    const float rate = static_cast<float>(exp(static_cast<double>(a_log)));
+    return lower_bound / (1.0f + expf(-rate * x));
+  }
   return -expf(a_log) * (x > 20.0f ? x : log1pf(expf(x)));
 }
 __device__ __forceinline__ float beta_of(float b) { return 1.0f / (1.0f + expf(-b)); }

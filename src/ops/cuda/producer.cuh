@@ -31,7 +31,7 @@ struct Pipeline {
     scratch = reinterpret_cast<typename Layout::Scratch*>(shared);
     shared += sizeof(typename Layout::Scratch) * static_cast<unsigned>(groups);
     units = reinterpret_cast<Unit*>(shared);
-    shared += sizeof(Unit) * kUnitTable;
+    shared += sizeof(Unit) * Layout::kUnitTable;
     full = reinterpret_cast<uint64_t*>(shared);
     empty = full + stage_count;
   }
@@ -233,13 +233,13 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
   auto unit_at = [&](int i) { return ptx::block() + i * stride; };
   Lookup next;
   int own = ptx::lane();
-  if (own < kUnitBatch && own < mine) {
+  if (own < Layout::kUnitBatch && own < mine) {
     units.look_up_row(unit_at(own), next);
     units.look_up_cursor(unit_at(own), next);
   }
-  for (int first = 0; first < total; first += kUnitBatch) {
-    Unit* const batch = pipeline.units + first % kUnitTable;
-    if (ptx::lane() < kUnitBatch && own < total) {
+  for (int first = 0; first < total; first += Layout::kUnitBatch) {
+    Unit* const batch = pipeline.units + first % Layout::kUnitTable;
+    if (ptx::lane() < Layout::kUnitBatch && own < total) {
       if (own < mine) {
         units.describe(unit_at(own), next, batch[ptx::lane()]);
       } else {
@@ -247,11 +247,11 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
       }
     }
     ptx::sync_warp();
-    own += kUnitBatch;
+    own += Layout::kUnitBatch;
     next = Lookup{};
-    const bool looks_up = ptx::lane() < kUnitBatch && own < mine;
+    const bool looks_up = ptx::lane() < Layout::kUnitBatch && own < mine;
     if (looks_up) units.look_up_row(unit_at(own), next);
-    const int units_here = min(kUnitBatch, total - first);
+    const int units_here = min(Layout::kUnitBatch, total - first);
     if (settled && first == 0) {  // fill the stages while the previous launch still runs
       fetched = min(units_here, pipeline.stage_count);
       for (int i = 0; i < fetched; ++i) {
@@ -260,7 +260,7 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
       wait_then_allow_next();
     }
     for (int i = 0; i < units_here; ++i) {
-      if (i == kUnitBatch / 2 && looks_up) units.look_up_cursor(unit_at(own), next);
+      if (i == Layout::kUnitBatch / 2 && looks_up) units.look_up_cursor(unit_at(own), next);
       const Unit& u = batch[i];
       uint64_t* const full = pipeline.full + stage;
       if (first + i >= fetched) {
@@ -277,21 +277,25 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
   }
 }
 
-// A consumer group's loop over its units: stage group, group + groups, .. until the end mark.
-// consume(unit, stage, empty, turn) is called by all threads of the group, must touch neither unit
-// nor stage after it has released the stage, and says whether the group exchanged anything: `turn`
-// alternates between the two exchange buffers, and a unit without exchange has no barrier to keep
-// the warps together.
+// A consumer group's loop over its units: group, group + groups, .. until the end mark; unit i lies
+// in stage i modulo the number of stages. consume(unit, stage, empty, turn) is called by all
+// threads of the group, must touch neither unit nor stage after it has released the stage, and says
+// whether the group exchanged anything: `turn` alternates between the two exchange buffers, and a
+// unit without exchange has no barrier to keep the warps together.
 template <class Layout, class Consume>
 __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consume&& consume) {
+  const bool shares_stages = pipeline.stage_count % pipeline.groups != 0;
   int stage = group, parity = 0, turn = 0;
   for (int i = group;; i += pipeline.groups) {
     while (stage >= pipeline.stage_count) {
       stage -= pipeline.stage_count;
       parity ^= 1;
     }
+    // The unit before this one in the stage may be another group's that is still on its way; a wait
+    // for a phase two ahead would return at once. So that unit's release is waited for first.
+    if (shares_stages) ptx::barrier_wait(pipeline.empty + stage, parity ^ 1);
     ptx::barrier_wait(pipeline.full + stage, parity);
-    const Unit& unit = pipeline.units[i % kUnitTable];
+    const Unit& unit = pipeline.units[i % Layout::kUnitTable];
     if (unit.kind == UnitKind::end) return;
     if (consume(unit, pipeline.stages[stage], pipeline.empty + stage, turn)) turn ^= 1;
     stage += pipeline.groups;

@@ -47,11 +47,6 @@ struct Unit {
   int first_row;
 };
 
-// Units are described this many at a time, one a lane, in a table of two such batches. A unit is
-// overwritten two batches later, when its stage has long been reused: stages <= kUnitBatch.
-inline constexpr int kUnitBatch = 8;
-inline constexpr int kUnitTable = 2 * kUnitBatch;
-
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
 struct StageLayout {
   using State = StateType;
@@ -64,12 +59,17 @@ struct StageLayout {
   static constexpr int kParts = kValueDim / kUnitRows;             // units a head
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kSlots = kRecords == 0 ? 1 : kRecords;
+  // Units are described this many at a time, one a lane, in a table of two such batches. A unit is
+  // overwritten two batches later, when its stage has long been reused: stages <= kUnitBatch. The
+  // largest stages leave room for a small table only, if two blocks are to share a multiprocessor.
+  static constexpr int kUnitBatch = kKda && !kMma && kRecords > 0 && kUnitRows == 64 ? 4 : 8;
+  static constexpr int kUnitTable = 2 * kUnitBatch;
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];
     alignas(128) bf16 keys[kSlots * kKeyDim];
     alignas(128) State corrections[kSlots * kValueDim];  // whole rows, whatever the unit's part
-    // KDA folds overwrite the gates in place with the decayed keys.
+    // Decays, exp(g). KDA folds overwrite them in place with the decayed keys.
     alignas(128) float gates[kSlots * kGateWidth];
     float key_scales[kSlots];
     alignas(16) bf16 q[kKeyDim];

@@ -6,7 +6,7 @@
 //   keys         [rows][H][R][K]              bf16, the activation itself
 //   key_scales   [rows][H][R]                 fp32, inverse L2 norm of the key
 //   corrections  [rows][HV][R][V]             d, in the state's type
-//   gates        [rows][HV][R][gate width]    fp32 log gates, width 1 (GDN) or K (KDA)
+//   gates        [rows][HV][R][gate width]    fp32 decays exp(g), width 1 (GDN) or K (KDA)
 //   qkv          [tokens][2 H K + HV V]       bf16, q | k | v
 //   gate, beta   [tokens][HV][gate width], [tokens][HV]  fp32
 //   out          [tokens][HV][V]              bf16, or fp32 where out_f32 is set
@@ -100,6 +100,23 @@ struct AdvanceArgs {
   int entries = 0;
   int fold_block = 0;
   int packed = 0;  // the plain recurrence: c = t, base = home where m > 0
+  // [entries] tokens of a chunk, which folds every block that ends before its end; 0: a window,
+  // which folds one block where t - c >= L. Null: windows only.
+  const int* chunk = nullptr;
+};
+
+// Gate and beta from their projections, see log_gate and beta_of.
+struct GateArgs {
+  const float* a = nullptr;        // [tokens][HV][gate width]
+  const float* b = nullptr;        // [tokens][HV]
+  const float* a_log = nullptr;    // [HV]
+  const float* dt_bias = nullptr;  // [HV][gate width]
+  float lower_bound = 0;
+  float* gate = nullptr;  // [tokens][HV][gate width]
+  float* beta = nullptr;  // [tokens][HV]
+  int tokens = 0;
+  int value_heads = 0;
+  int gate_width = 1;
 };
 
 }  // namespace replayssm::cuda

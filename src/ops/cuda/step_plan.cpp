@@ -8,7 +8,6 @@ namespace replayssm::cuda {
 namespace {
 
 constexpr int kGroupsMax = 2;  // the kernels' launch bounds
-constexpr int kStagesMax = kUnitBatch;
 
 Status check_common(const HeadShape& heads, DType state, int entries) {
   REPLAYSSM_TRY(check(heads));
@@ -25,13 +24,20 @@ bool power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 // Rows of a full unit: 32 KiB of state.
 int full_rows(DType state) { return state == DType::bf16 ? 128 : 64; }
 
-// What a kernel may choose from, and what a small batch is best served with. Measured: see
-// bench/lab/NOTES.md, version 4.
+// What a kernel may choose from, and what serves it best; a round is one unit for every
+// multiprocessor. Measured: see bench/lab/NOTES.md, version 5.
 struct Choices {
   bool halves_exist = false;      // instances with half units
   bool halves_when_idle = false;  // half units where whole ones leave half the multiprocessors idle
-  int rounds_of_one_group = 1;    // up to so many units a block, one group works alone
-  int rounds_of_few_stages = 0;   // up to so many units a block, two stages; one for one unit
+  // Two blocks of one group share a multiprocessor: from two rounds up to so many, and from so many
+  // on. When one ends, the next launch's block moves in while the other still works.
+  int paired_from = 1 << 30;
+  int paired_stages = 2;
+  int paired_up_to = 0;
+  // Up to so many rounds one group works alone in a block of two stages.
+  int rounds_of_one_group = 1;
+  int rounds_of_three_stages = 0;  // up to so many, two groups have three stages
+  int stages_max = 1 << 30;        // of a block that is alone on its multiprocessor
 };
 
 Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits& device,
@@ -47,18 +53,27 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
   }
   const long units = units_of_full_size * full / plan.unit_rows;
   const long rounds = (units + sms - 1) / sms;
-  plan.blocks = static_cast<int>(std::min<long>(units, sms));
-  plan.groups = rounds <= choices.rounds_of_one_group ? 1 : 2;
+  const auto bytes = [&](int stages) { return shared_bytes(plan, stages, plan.groups); };
+  const auto pair_fits = [&](int stages) {
+    return 2 * (bytes(stages) + device.shared_bytes_reserved) <=
+           device.shared_bytes_per_multiprocessor;
+  };
+  plan.groups = 1;
+  bool paired =
+      (rounds >= choices.paired_from || (rounds >= 2 && rounds <= choices.paired_up_to)) &&
+      pair_fits(choices.paired_stages);
+  if (wishes.groups != 0 || wishes.stages != 0 || wishes.blocks_each != 0) {
+    paired = wishes.blocks_each == 2;
+  }
+  plan.blocks = static_cast<int>(std::min<long>(units, static_cast<long>(sms) * (paired ? 2 : 1)));
+  plan.groups = paired || rounds <= choices.rounds_of_one_group ? 1 : 2;
   if (wishes.groups != 0) plan.groups = wishes.groups;
   if (plan.groups < 1 || plan.groups > kGroupsMax) {
     return refuse("groups", plan.groups, fmt::format("1 to {}", kGroupsMax));
   }
   auto stages_that_fit = [&] {
     int n = 0;
-    while (n < kStagesMax &&
-           shared_bytes(plan, n + 1, plan.groups) <= device.shared_bytes_per_block) {
-      ++n;
-    }
+    while (n < stages_max(plan) && bytes(n + 1) <= device.shared_bytes_per_block) ++n;
     return n;
   };
   int fitting = stages_that_fit();
@@ -67,19 +82,20 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
     fitting = stages_that_fit();
   }
   plan.threads = plan.groups * kGroupThreads + 32;
-  // Each stage belongs to one group, so that a group waits for the phases of a stage's barrier one
-  // after the other: a wait for a phase two ahead would return at once. A block with few units
-  // takes few stages, so that a block of the next launch finds room beside it and can fetch early;
-  // one with many takes all that fit.
-  plan.stages = fitting;
-  if (rounds <= choices.rounds_of_few_stages) {
+  // A block with few units takes few stages, so that a block of the next launch finds room beside
+  // it and can fetch early; one with many takes what serves best.
+  plan.stages = std::min(fitting, choices.stages_max);
+  if (paired) plan.stages = std::min(fitting, choices.paired_stages);
+  if (!paired && rounds <= choices.rounds_of_one_group) {
     plan.stages = std::min<int>(fitting, rounds == 1 ? plan.groups : 2);
   }
-  plan.stages -= plan.stages % plan.groups;
+  if (!paired && plan.groups == 2 && rounds <= choices.rounds_of_three_stages) {
+    plan.stages = std::min(plan.stages, 3);
+  }
   if (wishes.stages != 0) plan.stages = wishes.stages;
-  if (plan.stages < plan.groups || plan.stages > fitting || plan.stages % plan.groups != 0) {
+  if (plan.stages < plan.groups || plan.stages > fitting) {
     return refuse("stages", plan.stages,
-                  fmt::format("a multiple of groups ({}) up to {}", plan.groups, fitting));
+                  fmt::format("{} (one a group) to {}", plan.groups, fitting));
   }
   plan.shared_bytes = shared_bytes(plan, plan.stages, plan.groups);
   plan.shared_limit = device.shared_bytes_per_block;
@@ -108,7 +124,19 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
                      full_rows(geometry.state);
   const bool kda = geometry.heads.gate == GateKind::kda;
-  return fill(plan, units, device, wishes, {true, false, kda ? 1 : 3, 3});
+  Choices choices;
+  choices.halves_exist = true;
+  choices.paired_up_to = 2;
+  choices.rounds_of_three_stages = 4;
+  choices.stages_max = 4;
+  if (kda) {
+    choices.paired_from = 24;
+  } else {
+    choices.rounds_of_one_group = 3;
+    choices.paired_from = plan.state == DType::bf16 ? 16 : 4;
+    if (plan.state == DType::bf16) choices.paired_up_to = 3;
+  }
+  return fill(plan, units, device, wishes, choices);
 }
 
 Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimits& device,
@@ -120,7 +148,15 @@ Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimi
   plan.record_tile = 0;
   const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
                      full_rows(geometry.state);
-  return fill(plan, units, device, wishes, {true, true, 2, 2});
+  Choices choices;
+  choices.halves_exist = true;
+  choices.halves_when_idle = true;
+  choices.paired_up_to = 2;
+  choices.paired_stages = 3;
+  choices.rounds_of_one_group = 2;
+  // Measured better for this one alone; elsewhere a block to itself is as good.
+  if (plan.gate == GateKind::kda && plan.state == DType::f32) choices.paired_from = 24;
+  return fill(plan, units, device, wishes, choices);
 }
 
 Result<StepPlan> plan_fold(const FoldGeometryOnDevice& geometry, const DeviceLimits& device,

@@ -13,6 +13,8 @@ namespace replayssm::cuda {
 struct DeviceLimits {
   int multiprocessors = 132;
   std::size_t shared_bytes_per_block = 232448;  // opt-in limit
+  std::size_t shared_bytes_per_multiprocessor = 233472;
+  std::size_t shared_bytes_reserved = 1024;  // by the system, in every block
 };
 
 struct StepGeometry {
@@ -28,7 +30,8 @@ struct PlanWishes {
   int unit_rows = 0;
   int groups = 0;
   int stages = 0;
-  int overlap = -1;  // 1: allow overlap with the previous launch's end
+  int overlap = -1;     // 1: allow overlap with the previous launch's end
+  int blocks_each = 0;  // blocks a multiprocessor
 };
 
 // A block is one producer warp and `groups` consumer groups of four warps; it streams units of

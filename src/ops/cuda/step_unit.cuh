@@ -143,6 +143,7 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
   const Norms norms = norms_of(inputs, args.query_scale);
 
   // Decays, and what the records contribute.
+  const float own_decay = decay(gate);
   float left = 1.0f;  // GDN: of the state that is multiplied with the inputs
   FoldOperands<Layout> folding{coefficients,
                                1.0f,
@@ -155,12 +156,12 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
     if constexpr (!kPacked) {
       if (fold) {
         exchange.decay[channel] = decay_keys_in_place<Layout>(stage, records, channel);
-        left = decay(gate);
+        left = own_decay;
         store_decayed<Layout>(exchange, channel, widen(stage.k[channel]) * left,
                               widen(stage.q[channel]) * left);
       }
     }
-    if (!fold) channel_products<Layout>(stage, records, gate, warp, exchange);
+    if (!fold) channel_products<Layout>(stage, records, own_decay, warp, exchange);
     left = 1.0f;
     ptx::sync_group(group_barrier);
     if constexpr (!kPacked) {
@@ -169,9 +170,10 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
       }
     }
   } else {
-    left = decay(gate);
+    left = own_decay;
     if constexpr (!kPacked) {
-      const HeadDecays<Layout> decays = head_decays<Layout>(stage, records, fold ? 0.0f : gate);
+      const HeadDecays<Layout> decays =
+          head_decays<Layout>(stage, records, fold ? 1.0f : own_decay);
       if (fold) {
         folding.head_decay = decays.total;
         write_weights<Layout>(decays, coefficients);
@@ -214,7 +216,7 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
       if (lane == 0) *unit.key_scale_out = norms.key;
     }
     if (unit.owns_gate_row && (Layout::kKda || (warp == 0 && lane == 0))) {
-      unit.gate_out[channel] = gate;
+      unit.gate_out[channel] = own_decay;
     }
   }
   if (writes_row) store_output<Layout>(args, unit, value, o);

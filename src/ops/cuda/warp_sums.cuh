@@ -1,5 +1,5 @@
-// Sums over the lanes of a warp. The order of additions is fixed: it depends on neither how many
-// values are reduced together nor which lane ends up with a sum.
+// Sums and products over the lanes of a warp. The order of operations is fixed: it depends on
+// neither how many values are reduced together nor which lane ends up with a sum.
 #pragma once
 
 #include "ops/cuda/ptx.cuh"
@@ -37,12 +37,12 @@ __device__ __forceinline__ void sum_over_lanes(float (&values)[kValues]) {
   }
 }
 
-// The sum of x over this lane and all higher ones.
-__device__ __forceinline__ float suffix_sum(float x) {
+// The product of x over this lane and all higher ones.
+__device__ __forceinline__ float suffix_product(float x) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance <<= 1) {
     const float above = ptx::shuffle_down(x, distance);
-    if (ptx::lane() + distance < 32) x += above;
+    if (ptx::lane() + distance < 32) x *= above;
   }
   return x;
 }

@@ -1,0 +1,43 @@
+#include "ops/cuda/device_memory.h"
+
+#include <algorithm>
+
+#include "ops/cuda/cuda_check.h"
+
+namespace replayssm::cuda {
+
+Result<DeviceBuffer> DeviceBuffer::make(std::size_t bytes) {
+  DeviceBuffer buffer;
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMalloc(&buffer.data_, std::max<std::size_t>(bytes, 1))));
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+Result<DeviceBuffer> DeviceBuffer::copy_of(const void* from, std::size_t bytes) {
+  auto buffer = make(bytes);
+  if (!buffer) return buffer.error();
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaMemcpy(buffer->data_, from, bytes, cudaMemcpyHostToDevice)));
+  return buffer;
+}
+
+Status DeviceBuffer::put(const void* from, cudaStream_t stream) {
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(data_, from, bytes_, cudaMemcpyHostToDevice, stream)));
+  return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream));
+}
+
+Status DeviceBuffer::get(void* to, cudaStream_t stream) const {
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(to, data_, bytes_, cudaMemcpyDeviceToHost, stream)));
+  return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream));
+}
+
+Result<Stream> Stream::make() {
+  Stream stream;
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaStreamCreateWithFlags(&stream.stream_, cudaStreamNonBlocking)));
+  return stream;
+}
+
+}  // namespace replayssm::cuda
