@@ -5,7 +5,8 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build ccache pkg-config
        libhwy-dev libdnnl-dev nlohmann-json3-dev libsimdjson-dev libutf8proc-dev
-       libcli11-dev libfmt-dev libxxhash-dev libgtest-dev libgmock-dev)
+       libcli11-dev libfmt-dev libxxhash-dev
+       libboost1.81-dev libspdlog-dev prometheus-cpp-dev libgtest-dev libgmock-dev)
 lint=(clang-format-14 clang-tidy-14)
 
 wanted=()

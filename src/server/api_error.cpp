@@ -34,6 +34,12 @@ ApiError invalid_field(const Error& error) {
   return invalid_field(error.message.substr(0, error.message.find(':')), error.message);
 }
 
+ApiError invalid_body(std::string_view what) {
+  ApiError error;
+  error.message = fmt::format("the body: {}", what);
+  return error;
+}
+
 ApiError unknown_path(std::string_view path) {
   ApiError error;
   error.status = 404;

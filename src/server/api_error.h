@@ -25,6 +25,8 @@ Json body_of(const ApiError& error);
 ApiError invalid_field(std::string_view param, std::string message);
 // The same from an error "FIELD: ..." of the engine or the sampler, which names the field first.
 ApiError invalid_field(const Error& error);
+// 400 for a body that cannot be read at all.
+ApiError invalid_body(std::string_view what);
 // 404 for a path, 405 for a method, 501 for what is known and not built.
 ApiError unknown_path(std::string_view path);
 ApiError wrong_method(std::string_view method, std::string_view path);

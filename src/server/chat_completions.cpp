@@ -73,7 +73,7 @@ std::optional<ApiError> chat_completions(const std::shared_ptr<ApiContext>& cont
                                          const HttpRequest& http,
                                          const std::shared_ptr<Exchange>& exchange) {
   const auto body = parse_json(http.body);
-  if (!body) return ApiError{.message = "the body: " + body.error().message};
+  if (!body) return invalid_body(body.error().message);
   ChatRequest request;
   if (auto error = parse_chat_request(*body, request)) return error;
   if (auto error = check_model(*context, request.generation.model)) return error;

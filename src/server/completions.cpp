@@ -29,7 +29,7 @@ std::optional<ApiError> completions(const std::shared_ptr<ApiContext>& context,
                                     const HttpRequest& http,
                                     const std::shared_ptr<Exchange>& exchange) {
   const auto body = parse_json(http.body);
-  if (!body) return ApiError{.message = "the body: " + body.error().message};
+  if (!body) return invalid_body(body.error().message);
   CompletionRequest request;
   if (auto error = parse_completion_request(*body, request)) return error;
   if (auto error = check_model(*context, request.generation.model)) return error;

@@ -35,7 +35,7 @@ struct HttpServer::Parts {
       : options(server_options),
         text_pool(static_cast<std::size_t>(options.text_threads)),
         api(engine, frontend, std::move(model), std::move(api_options),
-            [this](std::function<void()> work) { asio::post(text_pool, std::move(work)); }),
+            [this](std::function<void()> task) { asio::post(text_pool, std::move(task)); }),
         host{api, options.limits, {}, {}, {}},
         work(asio::make_work_guard(io)),
         acceptor(asio::make_strand(io)),

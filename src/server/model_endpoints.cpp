@@ -59,28 +59,29 @@ std::optional<ApiError> server_info(const std::shared_ptr<ApiContext>& context, 
   const EngineOptions& engine = options.engine;
   const EngineState now = context->engine.state();
   const bool replay = engine.recurrence == Recurrence::replay;
-  exchange->respond(json_response(
-      {{"version", REPLAYSSM_VERSION},
-       {"model_path", model.path.string()},
-       {"served_model_name", model.name},
-       {"context_length", model.context_length},
-       {"max_running_requests", model.plan.rows},
-       {"max_queued_requests", options.max_queued_requests},
-       {"chunked_prefill_size", engine.step_tokens},
-       {"page_size", engine.page_tokens},
-       {"mamba_ssm_dtype", name_of(engine.state_type)},
-       {"mamba_track_interval", options.track_interval},
-       {"disable_radix_cache", !options.prefix_cache},
-       {"enable_linear_replayssm", replay},
-       {"linear_replayssm_cache_len", engine.fold_block},
-       {"schedule_policy", options.policy == SchedulePolicy::priority ? "priority" : "fcfs"},
-       {"tool_call_parser", context->frontend.tool_call_parser()},
-       {"reasoning_parser", context->frontend.reasoning_parser()},
-       {"deterministic", engine.deterministic},
-       {"threads", model.threads},
-       {"internal_states",
-        Json::array(
-            {{{"running", now.running}, {"waiting", now.waiting}, {"paused", now.paused}}})}}));
+  Json info = {
+      {"version", REPLAYSSM_VERSION},
+      {"model_path", model.path.string()},
+      {"served_model_name", model.name},
+      {"context_length", model.context_length},
+      {"max_running_requests", model.plan.rows},
+      {"max_queued_requests",
+       options.max_queued_requests ? Json(*options.max_queued_requests) : Json()},
+      {"chunked_prefill_size", engine.step_tokens},
+      {"page_size", engine.page_tokens},
+      {"mamba_ssm_dtype", name_of(engine.state_type)},
+      {"mamba_track_interval", options.track_interval},
+      {"disable_radix_cache", !options.prefix_cache},
+      {"enable_linear_replayssm", replay},
+      {"linear_replayssm_cache_len", engine.fold_block},
+      {"schedule_policy", options.policy == SchedulePolicy::priority ? "priority" : "fcfs"},
+      {"tool_call_parser", context->frontend.tool_call_parser()},
+      {"reasoning_parser", context->frontend.reasoning_parser()},
+      {"deterministic", engine.deterministic},
+      {"threads", model.threads}};
+  Json internal = {{"running", now.running}, {"waiting", now.waiting}, {"paused", now.paused}};
+  info["internal_states"] = Json::array({std::move(internal)});
+  exchange->respond(json_response(info));
   return std::nullopt;
 }
 

@@ -42,7 +42,7 @@ std::string shown(const Json& value) {
 RequestFields::RequestFields(const Json& body, std::string prefix)
     : body_(body), prefix_(std::move(prefix)) {
   if (!body_.is_object()) {
-    fail(ApiError{.message = "the body: expected a JSON object"});
+    fail(invalid_body("expected a JSON object"));
   }
 }
 

@@ -45,7 +45,7 @@ std::optional<ApiError> tokenize(const std::shared_ptr<ApiContext>& context,
                                  const HttpRequest& request,
                                  const std::shared_ptr<Exchange>& exchange) {
   const auto body = parse_json(request.body);
-  if (!body) return ApiError{.message = "the body: " + body.error().message};
+  if (!body) return invalid_body(body.error().message);
   auto tokens = tokens_of(*context, *body);
   if (auto* error = std::get_if<ApiError>(&tokens)) return std::move(*error);
   const auto& ids = std::get<0>(tokens);
@@ -64,7 +64,7 @@ std::optional<ApiError> detokenize(const std::shared_ptr<ApiContext>& context,
                                    const HttpRequest& request,
                                    const std::shared_ptr<Exchange>& exchange) {
   const auto body = parse_json(request.body);
-  if (!body) return ApiError{.message = "the body: " + body.error().message};
+  if (!body) return invalid_body(body.error().message);
   RequestFields fields(*body);
   std::string model;
   std::vector<TokenId> tokens;
@@ -83,7 +83,7 @@ std::optional<ApiError> apply_template(const std::shared_ptr<ApiContext>& contex
                                        const HttpRequest& request,
                                        const std::shared_ptr<Exchange>& exchange) {
   const auto body = parse_json(request.body);
-  if (!body) return ApiError{.message = "the body: " + body.error().message};
+  if (!body) return invalid_body(body.error().message);
   ChatRequest chat;
   if (auto error = parse_chat_request(*body, chat)) return error;
   auto rendered = context->frontend.render(chat);
