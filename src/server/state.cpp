@@ -6,7 +6,7 @@ namespace {
 constexpr PrefixLoss kLosses[] = {PrefixLoss::no_state, PrefixLoss::tail, PrefixLoss::evicted,
                                   PrefixLoss::format, PrefixLoss::prompt_logprobs};
 
-Json model_json(const ServedModel& model) {
+Json model_facts_json(const ServedModel& model) {
   const ModelConfig& config = model.config;
   return {{"id", model.name},
           {"type", config.model_type},
@@ -107,7 +107,7 @@ Json state_json(const ServedModel& model, const EngineState& state) {
   }
   Json slots = pool_json(state.slots);
   slots["reserved"] = state.slots_reserved;
-  return {{"model", model_json(model)},        {"replay", replay_json(model.options)},
+  return {{"model", model_facts_json(model)},  {"replay", replay_json(model.options)},
           {"memory_plan", plan_json(model)},   {"running", state.running},
           {"waiting", state.waiting},          {"paused", state.paused},
           {"sequences", std::move(sequences)}, {"rows", pool_json(state.rows)},

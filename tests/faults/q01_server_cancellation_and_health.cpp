@@ -5,8 +5,6 @@
 namespace replayssm::server {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 // Cancellation reaches the engine between two steps; a scripted engine honours it in the next one.
 TEST(Q01, AClosedConnectionEndsTheGenerationWithinTwoSteps) {
   for (const bool in_prefill : {false, true}) {

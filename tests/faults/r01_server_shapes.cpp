@@ -6,10 +6,6 @@
 namespace replayssm::server {
 namespace {
 
-ScriptedEngine::Writer saying(std::string text) {
-  return [text = std::move(text)](const GenerationRequest&, int) { return says(text); };
-}
-
 TEST(R01, EchoWithLogprobsHasTheLegacyShape) {
   ApiHarness harness(saying(" x"));
   const std::vector<TokenId> prompt = tiny_frontend().tokenizer().encode("It was a bright morning");

@@ -4,8 +4,6 @@
 namespace replayssm::server {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 TEST(ChatAnswer, AWholeAnswerHasTheShapeOfTheContract) {
   ApiHarness harness([](const GenerationRequest&, int) { return says("Hello there"); });
   const Received received = harness.post(kChat, chat_body("Hi"));

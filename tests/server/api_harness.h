@@ -62,6 +62,13 @@ inline Script says(std::string_view text, bool ends = true) {
   return script;
 }
 
+inline ScriptedEngine::Writer saying(std::string text) {
+  return [text = std::move(text)](const GenerationRequest&, int) { return says(text); };
+}
+
+inline constexpr const char* kChat = "/v1/chat/completions";
+inline constexpr const char* kText = "/v1/completions";
+
 struct Received {
   HttpResponse response;  // status 0: nothing yet
   std::string stream;

@@ -4,14 +4,8 @@
 namespace replayssm::server {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
-
 Json body_of(const Json& prompt) {
   return {{"model", "tiny"}, {"prompt", prompt}, {"max_tokens", 8}, {"temperature", 0}};
-}
-
-ScriptedEngine::Writer saying(const char* text) {
-  return [text](const GenerationRequest&, int) { return says(text); };
 }
 
 std::vector<TokenId> tokens_of(const std::string& text) {

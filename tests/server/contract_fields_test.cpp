@@ -129,9 +129,6 @@ void expect_refused(const std::string& path, const Json& body, const std::string
   EXPECT_TRUE(harness.engine.requests().empty());
 }
 
-constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kText = "/v1/completions";
-
 TEST(ContractFields, CommonFieldsAreAcceptedByChatAndCompletions) {
   for (const FieldCase& test : accepted_by_both()) {
     Json chat = chat_body("Hi");

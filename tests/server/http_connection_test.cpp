@@ -4,8 +4,6 @@
 namespace replayssm::server {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 TEST(Connection, SeveralRequestsUseOneConnection) {
   HttpHarness harness(saying("Hello"));
   HttpClient client = harness.client();

@@ -42,10 +42,6 @@ struct HttpHarness {
   std::unique_ptr<HttpServer> server;  // ends first
 };
 
-inline ScriptedEngine::Writer saying(std::string text) {
-  return [text = std::move(text)](const GenerationRequest&, int) { return says(text); };
-}
-
 // Goes on until max_tokens.
 inline ScriptedEngine::Writer talking() {
   return [](const GenerationRequest&, int) { return says("again and ", false); };

@@ -6,8 +6,6 @@
 namespace replayssm::server {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 HttpLimits short_limits() {
   HttpLimits limits;
   limits.header_bytes = 2048;

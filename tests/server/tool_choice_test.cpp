@@ -4,8 +4,6 @@
 namespace replayssm::server {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 Json weather_tool() {
   return {{"type", "function"},
           {"function",
@@ -26,10 +24,6 @@ Json tool_body(const Json& choice = "auto") {
 constexpr const char* kCall =
     "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n<parameter=days>\n3"
     "\n</parameter>\n</function>\n</tool_call>";
-
-ScriptedEngine::Writer saying(std::string text) {
-  return [text = std::move(text)](const GenerationRequest&, int) { return says(text); };
-}
 
 void expect_weather_call(const Json& call) {
   EXPECT_TRUE(call["id"].get<std::string>().starts_with("call_")) << call;
