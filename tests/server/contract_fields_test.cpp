@@ -335,7 +335,8 @@ TEST(ContractFields, MoreThanTheContextHoldsIsRefusedWithItsCode) {
 TEST(ContractFields, TheModelsBranchPointsAreSystemAndMessages) {
   ApiHarness harness([](const GenerationRequest&, int) { return says("Hello"); });
   Json body = chat_body("Hi");
-  body["messages"].insert(body["messages"].begin(), {{"role", "system"}, {"content", "Be brief."}});
+  body["messages"].insert(body["messages"].begin(),
+                          Json{{"role", "system"}, {"content", "Be brief."}});
   ASSERT_EQ(harness.post(kChat, body).response.status, 200);
   const GenerationRequest request = harness.engine.requests().at(0);
   const Tokenizer& tokenizer = tiny_frontend().tokenizer();

@@ -22,14 +22,14 @@ std::string read(const fs::path& path) {
 
 std::string masked(std::string text) {
   const std::pair<const char*, const char*> masks[] = {
-      {R"((chatcmpl-|cmpl-|call_)[0-9a-f]+)", "$1ID"},
-      {R"("created":[0-9]+)", R"("created":TIME)"},
-      {R"("system_fingerprint":"[^"]*")", R"("system_fingerprint":"VERSION")"},
-      {R"("([a-z_]+_ms|[a-z_]+_per_second)":[0-9.e+-]+)", R"("$1":TIME)"}};
+      {R"x((chatcmpl-|cmpl-|call_)[0-9a-f]+)x", "$1ID"},
+      {R"x("created":[0-9]+)x", R"x("created":TIME)x"},
+      {R"x("system_fingerprint":"[^"]*")x", R"x("system_fingerprint":"VERSION")x"},
+      {R"x("([a-z_]+_ms|[a-z_]+_per_second)":[0-9.e+-]+)x", R"x("$1":TIME)x"}};
   for (const auto& [pattern, mask] : masks) {
     text = std::regex_replace(text, std::regex(pattern), mask);
-}
-return text;
+  }
+  return text;
 }
 
 TEST(Transcripts, KnownClientsGetTheirKnownAnswers) {
