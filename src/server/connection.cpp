@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <boost/asio/dispatch.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/write.hpp>
-#include <sstream>
 #include <utility>
 
+#include "server/http_exchange.h"
 #include "server/log.h"
 
 namespace replayssm::server {
@@ -57,144 +55,6 @@ HttpRequest request_of(http::request<http::string_body>& message) {
 }
 
 }  // namespace
-
-// Ends when its response is complete or the connection closes, whichever is first; whoever still
-// holds it then talks to nobody.
-class Connection::HttpExchange final : public Exchange {
- public:
-  HttpExchange(std::shared_ptr<Connection> connection, const HttpRequest& request, unsigned version,
-               bool keep_alive)
-      : connection_(std::move(connection)),
-        work_(connection_->socket_.get_executor()),
-        request_id_(request.request_id),
-        origin_(request.origin),
-        head_(request.method == "HEAD"),
-        chunked_(version >= 11),
-        keep_alive_(keep_alive) {
-    ++connection_->host_.exchanges;
-  }
-  ~HttpExchange() override { detach(); }
-
-  void post(std::function<void()> work) override {
-    asio::post(work_.get_executor(), std::move(work));
-  }
-
-  void respond(HttpResponse response) override {
-    if (!connection_ || begun_) return;
-    begun_ = true;
-    auto header = make_header(response.status, response.content_type);
-    for (const auto& [name, value] : response.headers) header.set(name, value);
-    if (response.status != 204) {
-      header.set(http::field::content_length, std::to_string(response.body.size()));
-    }
-    const auto elapsed = std::chrono::steady_clock::now() - started_;
-    header.set(
-        "openai-processing-ms",
-        fmt::format("{}", std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count()));
-    connection_->write(text_of(header) + (head_ ? "" : response.body));
-    finish(keep_alive_);
-  }
-
-  void begin_stream() override {
-    if (!connection_ || begun_) return;
-    begun_ = true;
-    auto header = make_header(200, "text/event-stream; charset=utf-8");
-    header.set(http::field::cache_control, "no-cache");
-    header.set("X-Accel-Buffering", "no");
-    if (chunked_) {
-      header.set(http::field::transfer_encoding, "chunked");
-    } else {
-      keep_alive_ = false;
-      header.set(http::field::connection, "close");
-    }
-    connection_->write(text_of(header));
-  }
-
-  void send(std::string events) override {
-    if (!connection_ || events.empty()) return;
-    connection_->write(chunked_ ? fmt::format("{:x}\r\n{}\r\n", events.size(), events)
-                                : std::move(events));
-  }
-
-  void end_stream(After after) override {
-    if (!connection_) return;
-    if (chunked_) connection_->write("0\r\n\r\n");
-    finish(keep_alive_ && after == After::keep_open);
-  }
-
-  void on_closed(std::function<void()> callback) override { on_closed_ = std::move(callback); }
-  void on_silence(std::function<void()> callback) override { on_silence_ = std::move(callback); }
-  bool closed() const override { return !connection_; }
-
-  // The connection's side: the client has gone / nothing was sent for a while.
-  void client_gone() {
-    detach();
-    if (auto callback = std::exchange(on_closed_, nullptr)) callback();
-  }
-  void silent() {
-    if (on_silence_) on_silence_();
-  }
-
- private:
-  using Header = http::response_header<>;
-
-  Header make_header(int status, const std::string& content_type) const {
-    Header header;
-    header.version(chunked_ ? 11 : 10);
-    header.result(static_cast<unsigned>(status));
-    header.set(http::field::server, "replayssm/" REPLAYSSM_VERSION);
-    if (status != 204) header.set(http::field::content_type, content_type);
-    header.set("x-request-id", request_id_);
-    if (!keep_alive_) {
-      header.set(http::field::connection, "close");
-    } else if (!chunked_) {
-      header.set(http::field::connection, "keep-alive");
-    }
-    add_cors(header);
-    return header;
-  }
-
-  void add_cors(Header& header) const {
-    const std::string& allowed = connection_->host_.api.context().options.allowed_origin;
-    if (origin_.empty() || allowed.empty() || (allowed != "*" && allowed != origin_)) return;
-    header.set(http::field::access_control_allow_origin, allowed);
-    header.set(http::field::access_control_allow_methods, "GET, POST, OPTIONS");
-    header.set(http::field::access_control_allow_headers,
-               "Authorization, Content-Type, x-request-id");
-    header.set(http::field::vary, "Origin");
-  }
-
-  static std::string text_of(const Header& header) {
-    std::ostringstream text;
-    text << header;
-    return text.str();
-  }
-
-  void finish(bool keep_alive) {
-    const auto connection = connection_;
-    detach();
-    connection->end_exchange(keep_alive);
-  }
-
-  void detach() {
-    if (!connection_) return;
-    --connection_->host_.exchanges;
-    connection_.reset();
-  }
-
-  std::shared_ptr<Connection> connection_;  // empty once the exchange is over
-  // The threads of the sockets go on as long as somebody may post.
-  asio::executor_work_guard<asio::any_io_executor> work_;
-  std::string request_id_;
-  std::string origin_;
-  bool head_;
-  bool chunked_;
-  bool keep_alive_;
-  bool begun_ = false;
-  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-  std::function<void()> on_closed_;
-  std::function<void()> on_silence_;
-};
 
 Connection::Connection(Socket socket, ConnectionHost& host)
     : socket_(std::move(socket)),
