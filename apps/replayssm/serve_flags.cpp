@@ -77,10 +77,9 @@ void add_cache(CLI::App& command, ServeFlags& flags) {
       ->check(CLI::Range(1, kLargest))
       ->capture_default_str();
   command.add_flag("--disable-radix-cache", flags.disable_cache, "Reuse no prompt prefixes");
-  command
-      .add_option("--hicache-size", flags.host_cache_size,
-                  "Memory for cache entries and sequences that had to make room, for example 2GiB")
-      ->capture_default_str();
+  command.add_option("--hicache-size", flags.host_cache_size,
+                     "Memory for cache entries and sequences that had to make room, for example "
+                     "2GiB. Default: none");
   CLI::Option* enable = command.add_flag("--enable-linear-replayssm", flags.enable_replay,
                                          "Log and fold the recurrent state; the default");
   enable->excludes(command.get_option("--disable-linear-replayssm"));
@@ -127,7 +126,8 @@ void ServeFlags::add_to(CLI::App& command) {
 Result<ServiceOptions> ServeFlags::service_options() const {
   auto engine_options = engine.options();
   if (!engine_options) return engine_options.error();
-  const auto host_cache = parse_bytes("--hicache-size", host_cache_size);
+  const auto host_cache = host_cache_size.empty() ? Result<std::int64_t>(std::int64_t{0})
+                                                  : parse_bytes("--hicache-size", host_cache_size);
   if (!host_cache) return host_cache.error();
   ServiceOptions options;
   options.engine = std::move(*engine_options);

@@ -28,7 +28,7 @@ struct ServeFlags {
   int chunked_prefill_size = 256;
   int page_size = 16;
   int track_interval = 256;
-  std::string host_cache_size = "0";
+  std::string host_cache_size;
   bool disable_cache = false;
   bool enable_replay = false;
   std::string schedule_policy = "fcfs";
