@@ -16,7 +16,7 @@ TEST(Q03, HealthAnswersAtOnceDuringALongPrefill) {
   for (int i = 0; i < 300; ++i) words += "word " + std::to_string(i) + " ";
   std::atomic<bool> done{false};
   std::thread busy([&] {
-    Json body = chat_body(words.substr(0, 2000));
+    Json body = chat_body(words.substr(0, 1500));
     body["max_tokens"] = 1;
     real_server().chat(body);
     done = true;

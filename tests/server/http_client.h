@@ -91,7 +91,8 @@ class HttpClient {
       response.complete = response.status != 0;
       return response;
     }
-    if (response.headers["transfer-encoding"] == "chunked") {
+    const auto encoding = response.headers.find("transfer-encoding");
+    if (encoding != response.headers.end() && encoding->second == "chunked") {
       std::string piece;
       while (read_chunk(piece)) {
         if (piece.empty()) {

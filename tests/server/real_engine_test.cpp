@@ -43,7 +43,7 @@ TEST(RealEngine, TheSecondTurnReusesTheFirst) {
 }
 
 TEST(RealEngine, ASchemaHoldsWhateverTheModelWouldSay) {
-  Json body = greedy_chat("Tell me about the sea", 60);
+  Json body = greedy_chat("Tell me about the sea", 200);
   body["response_format"] = {{"type", "json_schema"},
                              {"json_schema",
                               {{"name", "x"},
