@@ -70,7 +70,7 @@ class Server {
 };
 
 constexpr const char* kLong =
-    R"({"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 400,)"
+    R"({"messages": [{"role": "user", "content": "Tell me a story"}], "max_tokens": 200,)"
     R"( "ignore_eos": true, "stream": true})";
 
 TEST(ServeProgram, SaysWhatItDoesAndEndsWithZero) {
