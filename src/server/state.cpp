@@ -17,11 +17,19 @@ Json model_facts_json(const ServedModel& model) {
           {"context_length", model.context_length}};
 }
 
-Json replay_json(const ServiceOptions& options) {
+// Of one sequence over all layers: what a fold writes, and what a write per token would write.
+std::size_t state_bytes(const ServedModel& model) {
+  return static_cast<std::size_t>(model.config.count(LayerKind::linear)) *
+         model.config.linear.state_elements() * size_of(model.options.engine.state_type);
+}
+
+Json replay_json(const ServedModel& model) {
+  const ServiceOptions& options = model.options;
   const EngineOptions& engine = options.engine;
   return {{"enabled", engine.recurrence == Recurrence::replay},
           {"fold_block", engine.fold_block},
           {"state_dtype", name_of(engine.state_type)},
+          {"state_bytes", state_bytes(model)},
           {"deterministic", engine.deterministic},
           {"prefix_cache", options.prefix_cache},
           {"track_interval", options.track_interval}};
@@ -78,6 +86,7 @@ Json counters_json(const EngineCounters& counters) {
   return {{"steps", counters.steps},
           {"prompt_tokens", counters.prompt_tokens},
           {"generation_tokens", counters.generation_tokens},
+          {"decode_rows", counters.ring_occupancy.count()},
           {"requests_refused", counters.requests_refused},
           {"preemptions", counters.preemptions},
           {"recomputed_tokens", counters.recomputed_tokens},
@@ -107,7 +116,7 @@ Json state_json(const ServedModel& model, const EngineState& state) {
   }
   Json slots = pool_json(state.slots);
   slots["reserved"] = state.slots_reserved;
-  return {{"model", model_facts_json(model)},  {"replay", replay_json(model.options)},
+  return {{"model", model_facts_json(model)},  {"replay", replay_json(model)},
           {"memory_plan", plan_json(model)},   {"running", state.running},
           {"waiting", state.waiting},          {"paused", state.paused},
           {"sequences", std::move(sequences)}, {"rows", pool_json(state.rows)},
