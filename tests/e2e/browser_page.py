@@ -1,0 +1,249 @@
+"""The web page in a real headless browser, served by `replayssm serve` with the embedded model.
+
+Exit code 77, with the reason, where Chromium, its driver or Selenium is missing.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from served import Server  # noqa: E402
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+except ImportError:
+    webdriver = None
+for missing, name in ((CHROMIUM, "chromium"), (DRIVER, "chromedriver"), (webdriver, "python3-selenium")):
+    if missing is None:
+        print(f"skipped: {name} is not installed; tools/install_packages.sh browser does it")
+        sys.exit(77)
+
+ORDER_TOOL = [{"type": "function", "function": {
+    "name": "order_product", "description": "Order a product.",
+    "parameters": {"type": "object", "required": ["product", "amount"],
+                   "properties": {"product": {"type": "string"}, "amount": {"type": "integer"}}}}}]
+
+# Notes each text that the newest answer has shown.
+WATCH_TEXT = """
+window.shown = [];
+new MutationObserver(() => {
+  const text = [...document.querySelectorAll('.message.assistant .body')].at(-1)?.textContent ?? '';
+  if (window.shown.at(-1) !== text) window.shown.push(text);
+}).observe(document.getElementById('messages'), { childList: true, subtree: true, characterData: true });
+"""
+# Notes how many records the rings had, and the depths of the checkpoints.
+WATCH_RINGS = """
+window.rings = [];
+new MutationObserver(() => {
+  for (const ring of document.querySelectorAll('.sequence:not(.ended) .ring')) {
+    window.rings.push([ring.childElementCount, ring.querySelectorAll('.full').length]);
+  }
+}).observe(document.getElementById('sequences'), { childList: true });
+"""
+
+
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                 "--disable-background-networking", "--window-size=1400,1000"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.set_capability("strictFileInteractability", False)
+    return webdriver.Chrome(service=Service(DRIVER), options=options)
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.driver = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+        cls.server.stop()
+
+    def setUp(self):
+        self.driver.set_window_size(1400, 1000)
+        self.driver.get(self.server.url + "/")
+        self.driver.execute_script("localStorage.clear();")
+        self.driver.refresh()
+        self.wait(lambda: self.id("health").text == "live", "the panel is live")
+        self.set_value("temperature", "0")
+
+    def tearDown(self):
+        self.assertNotIn("\ufffd", self.driver.execute_script("return document.body.innerText"), "L01")
+        severe = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        self.assertEqual(severe, [], "console errors")
+        asked = []
+        for entry in self.driver.get_log("performance"):
+            event = json.loads(entry["message"])["message"]
+            if event["method"] == "Network.requestWillBeSent":
+                asked.append(event["params"]["request"]["url"])
+        elsewhere = [url for url in asked if not url.startswith((self.server.url + "/", "data:", "blob:"))]
+        self.assertEqual(elsewhere, [], "requests to elsewhere")
+        self.server.wait_until_idle()
+
+    def id(self, name):
+        return self.driver.find_element(By.ID, name)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def wait(self, condition, what, seconds=20):
+        return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: condition(), what)
+
+    # A person's typing, with the settings open for as long as it takes.
+    def set_value(self, name, text):
+        self.id("settings-open").click()
+        self.id(name).clear()
+        self.id(name).send_keys(text)
+        self.id("settings-open").click()
+
+    def ask(self, text):
+        self.id("input").send_keys(text, Keys.ENTER)
+
+    def answered(self):
+        self.wait(lambda: self.id("send").is_displayed() and self.all(".message.assistant .under button"), "an answer")
+        return self.all(".message.assistant .body")[-1].text
+
+    def test_an_answer_streams_and_the_panel_moves(self):
+        self.driver.execute_script(WATCH_TEXT + WATCH_RINGS)
+        self.assertEqual(self.id("model").text, "tiny")
+        self.ask("Count from 1 to 120")
+        text = self.answered()
+        self.assertEqual(text, ", ".join(str(i) for i in range(1, 121)))
+        shown = [each for each in self.driver.execute_script("return window.shown") if each]
+        self.assertGreater(len(shown), 3, "the text came in pieces")
+        for shorter, longer in zip(shown, shown[1:]):
+            self.assertTrue(longer.startswith(shorter), (shorter, longer))
+        self.assertIn("prompt tokens reused", self.all(".message.assistant .under")[-1].text)
+
+        rings = self.driver.execute_script("return window.rings")
+        self.assertTrue(rings, "the running request was shown")
+        block = self.server.get("/state")["replay"]["fold_block"]
+        for cells, full in rings:
+            self.assertEqual(cells, block)
+            self.assertTrue(0 <= full <= block)
+        self.assertGreater(len({full for _, full in rings}), 1, "the ring's fill changed")
+        self.wait(lambda: self.all(".sequence.ended"), "the ended request stays in sight")
+        self.wait(lambda: "folds of" in self.id("traffic").text, "folds are counted")
+        self.assertTrue(self.all("#cache-plot rect"), "cache entries are shown")
+        self.assertEqual(len(self.all("#pools .meter")), 3)
+        self.assertTrue(self.all("#plan-legend li"))
+
+    def test_stop_ends_the_answer_and_frees_its_place(self):
+        self.ask("Count from 1 to 900")
+        self.wait(lambda: len(self.all(".message.assistant .body")[-1].text) > 20, "text comes")
+        self.id("stop").click()
+        text = self.answered()
+        self.assertIn("ended: stopped", self.all(".message.assistant .under")[-1].text)
+        self.assertNotIn("900", text)
+        self.server.wait_until_idle()
+        self.ask("Count from 7 to 12")  # Escape stops as well; here it has nothing to stop
+        self.assertTrue(self.answered())
+
+    def test_editing_and_asking_again_open_branches(self):
+        self.ask("Count from 7 to 12")
+        self.assertEqual(self.answered(), "7, 8, 9, 10, 11, 12")
+        self.all(".message.user .under button")[0].click()
+        field = self.all(".message.user textarea")[0]
+        field.clear()
+        field.send_keys("Count from 3 to 5", Keys.ENTER)
+        self.wait(lambda: self.all(".message.user .body") and self.answered() == "3, 4, 5", "the edited question's answer")
+        self.assertIn("2 of 2", self.all(".message.user .under")[0].text)
+        self.driver.find_element(By.CSS_SELECTOR, "[aria-label='Answer again']").click()
+        self.wait(lambda: "2 of 2" in self.all(".message.assistant .under")[-1].text, "a second answer")
+        self.all("[aria-label='Branch before']")[0].click()
+        self.assertEqual(self.all(".message.assistant .body")[-1].text, "7, 8, 9, 10, 11, 12")
+        self.driver.refresh()
+        self.wait(lambda: self.all(".message.assistant .body"), "the conversation is kept")
+        self.assertEqual(self.all(".message.assistant .body")[-1].text, "7, 8, 9, 10, 11, 12")
+
+    def test_a_tool_call_is_shown_and_takes_its_result(self):
+        self.id("settings-open").click()
+        self.driver.execute_script(
+            "const field = document.getElementById('tools'); field.value = arguments[0];"
+            "field.dispatchEvent(new Event('input', { bubbles: true }));", json.dumps(ORDER_TOOL))
+        self.id("settings-open").click()
+        self.ask("Order 3 of grass.")
+        self.wait(lambda: self.all(".call input"), "a call")
+        self.assertEqual(self.all(".call strong")[0].text, "order_product()")
+        self.assertEqual(json.loads(self.all(".call pre")[0].text), {"product": "grass", "amount": 3})
+        self.all(".call input")[0].send_keys('{"order_id": 481}', Keys.ENTER)
+        self.wait(lambda: len(self.all(".message.assistant")) == 2, "the answer to the result")
+        self.assertTrue(self.answered())
+
+    def test_wrong_settings_are_named(self):
+        self.set_value("temperature", "99")
+        self.ask("Hello")
+        self.assertTrue(self.id("settings").is_displayed())
+        self.assertFalse(self.all(".message.assistant"))
+        self.id("temperature").clear()
+        self.id("tools").send_keys("[nonsense")
+        self.assertIn("Tools:", self.id("tools-error").text)
+
+    def test_export_and_import(self):
+        self.ask("Count from 7 to 12")
+        self.answered()
+        exported = self.driver.execute_script("return conversation.toJson('Be brief.')")
+        self.assertEqual([message["role"] for message in exported["messages"]], ["system", "user", "assistant"])
+        self.id("new").click()
+        self.assertFalse(self.all(".message"))
+        with tempfile.TemporaryDirectory() as folder:
+            def take(name, content):
+                path = os.path.join(folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+                self.id("import-file").send_keys(path)
+
+            take("whole.json", json.dumps(exported))
+            self.wait(lambda: len(self.all(".message")) == 2, "the export is back")
+            self.assertEqual(self.id("system").get_property("value"), "Be brief.")
+            take("bare.json", json.dumps([{"role": "user", "content": "Hi"}]))
+            self.wait(lambda: len(self.all(".message")) == 1, "bare messages")
+            take("wrong.json", json.dumps([{"role": "pope", "content": "Hi"}]))
+            self.wait(lambda: "messages[0].role" in self.id("problem").text, "a refusal by name")
+            self.assertEqual(len(self.all(".message")), 1, "what was there stays")
+
+    def test_text_of_a_model_is_never_markup(self):
+        hostile = ("<img src=x onerror=alert(1)> **bold <script>alert(1)</script>** `<b>` \n\n"
+                   "# <i>title</i>\n\n```<script>\n</code><script>alert(1)</script>\n```\n\n"
+                   "- <a href='javascript:alert(1)'>x</a>\n\n[x](javascript:alert(1))\n")
+        tags, text = self.driver.execute_script(
+            "const box = document.createElement('div'); box.append(...markdownNodes(arguments[0]));"
+            "return [[...box.querySelectorAll('*')].map((each) => each.tagName), box.textContent];", hostile)
+        allowed = {"P", "STRONG", "EM", "CODE", "PRE", "DIV", "HEADER", "SPAN", "BUTTON", "UL", "OL", "LI",
+                   "H3", "H4", "H5", "BLOCKQUOTE"}
+        self.assertLessEqual(set(tags), allowed)
+        self.assertIn("<script>alert(1)</script>", text)
+        self.assertIn("[x](javascript:alert(1))", text)
+
+    def test_it_can_be_used_without_a_mouse_and_on_a_narrow_screen(self):
+        for each in self.all("button, input:not([type=file]), textarea"):
+            if each.is_displayed():
+                self.assertTrue(each.accessible_name, each.get_attribute("outerHTML"))
+        self.assertEqual(self.driver.switch_to.active_element.get_attribute("id"), "settings-open")
+        self.driver.refresh()
+        self.assertEqual(self.driver.switch_to.active_element.get_attribute("id"), "input")
+        self.driver.set_window_size(420, 900)
+        wide, width = self.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        self.assertLessEqual(wide, width)
+        self.assertFalse(self.id("engine").is_displayed())
+        self.id("show-engine").click()
+        self.assertTrue(self.id("engine").is_displayed())
+        self.assertFalse(self.id("chat").is_displayed())
+
+
+if __name__ == "__main__":
+    unittest.main()
