@@ -90,7 +90,8 @@ void add_requests(CLI::App& command, BenchServeFlags& flags) {
       ->capture_default_str();
   command.add_option("--model", flags.load.model,
                      "Name of the model. Default: the first that the server lists");
-  command.add_option("--api-key", flags.load.api_key, "Sent as Authorization: Bearer KEY");
+  command.add_option("--api-key", flags.load.api_key, "Sent as Authorization: Bearer KEY")
+      ->envname("REPLAYSSM_API_KEY");
   command
       .add_option("--timeout", flags.load.timeout,
                   "Seconds of silence after which a request has failed")

@@ -25,8 +25,11 @@ void add_address(CLI::App& command, ServeFlags& flags) {
   command.add_option("--port", flags.port, "Port to listen on; 0 takes a free one and says which")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  command.add_option("--api-key", flags.api_key,
-                     "Clients have to send it (Authorization: Bearer KEY). Default: none");
+  // From the environment, other users of the machine do not see it.
+  command
+      .add_option("--api-key", flags.api_key,
+                  "Clients have to send it (Authorization: Bearer KEY). Default: none")
+      ->envname("REPLAYSSM_API_KEY");
   command.add_option("--served-model-name", flags.served_model_name,
                      "The model's name in requests. Default: the name of its folder");
   command.add_option("--allowed-origin", flags.allowed_origin,
