@@ -16,6 +16,7 @@ from served import Server  # noqa: E402
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 try:
     from selenium import webdriver
+    from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -101,7 +102,13 @@ class Page(unittest.TestCase):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def wait(self, condition, what, seconds=20):
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: condition(), what)
+        return WebDriverWait(self.driver, seconds, poll_frequency=0.05,
+                             ignored_exceptions=[StaleElementReferenceException]).until(lambda _: condition(), what)
+
+    # The text of the last element, "" where there is none; at one moment, whatever is redrawn.
+    def last(self, selector):
+        return self.driver.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].at(-1)?.textContent ?? '';", selector)
 
     # A person's typing, with the settings open for as long as it takes.
     def set_value(self, name, text):
@@ -115,7 +122,7 @@ class Page(unittest.TestCase):
 
     def answered(self):
         self.wait(lambda: self.id("send").is_displayed() and self.all(".message.assistant .under button"), "an answer")
-        return self.all(".message.assistant .body")[-1].text
+        return self.last(".message.assistant .body")
 
     def test_an_answer_streams_and_the_panel_moves(self):
         self.driver.execute_script(WATCH_TEXT + WATCH_RINGS)
@@ -127,7 +134,7 @@ class Page(unittest.TestCase):
         self.assertGreater(len(shown), 3, "the text came in pieces")
         for shorter, longer in zip(shown, shown[1:]):
             self.assertTrue(longer.startswith(shorter), (shorter, longer))
-        self.assertIn("prompt tokens reused", self.all(".message.assistant .under")[-1].text)
+        self.assertIn("prompt tokens reused", self.last(".message.assistant .under"))
 
         rings = self.driver.execute_script("return window.rings")
         self.assertTrue(rings, "the running request was shown")
@@ -144,10 +151,10 @@ class Page(unittest.TestCase):
 
     def test_stop_ends_the_answer_and_frees_its_place(self):
         self.ask("Count from 1 to 900")
-        self.wait(lambda: len(self.all(".message.assistant .body")[-1].text) > 20, "text comes")
+        self.wait(lambda: len(self.last(".message.assistant .body")) > 20, "text comes")
         self.id("stop").click()
         text = self.answered()
-        self.assertIn("ended: stopped", self.all(".message.assistant .under")[-1].text)
+        self.assertIn("ended: stopped", self.last(".message.assistant .under"))
         self.assertNotIn("900", text)
         self.server.wait_until_idle()
         self.ask("Count from 7 to 12")  # Escape stops as well; here it has nothing to stop
@@ -163,12 +170,12 @@ class Page(unittest.TestCase):
         self.wait(lambda: self.all(".message.user .body") and self.answered() == "3, 4, 5", "the edited question's answer")
         self.assertIn("2 of 2", self.all(".message.user .under")[0].text)
         self.driver.find_element(By.CSS_SELECTOR, "[aria-label='Answer again']").click()
-        self.wait(lambda: "2 of 2" in self.all(".message.assistant .under")[-1].text, "a second answer")
+        self.wait(lambda: "2 of 2" in self.last(".message.assistant .under"), "a second answer")
         self.all("[aria-label='Branch before']")[0].click()
-        self.assertEqual(self.all(".message.assistant .body")[-1].text, "7, 8, 9, 10, 11, 12")
+        self.assertEqual(self.last(".message.assistant .body"), "7, 8, 9, 10, 11, 12")
         self.driver.refresh()
-        self.wait(lambda: self.all(".message.assistant .body"), "the conversation is kept")
-        self.assertEqual(self.all(".message.assistant .body")[-1].text, "7, 8, 9, 10, 11, 12")
+        self.wait(lambda: self.last(".message.assistant .body"), "the conversation is kept")
+        self.assertEqual(self.last(".message.assistant .body"), "7, 8, 9, 10, 11, 12")
 
     def test_a_tool_call_is_shown_and_takes_its_result(self):
         self.id("settings-open").click()

@@ -72,7 +72,8 @@ function showCache(state) {
   const losses = Object.entries(lost).filter(([, tokens]) => tokens > 0).map(([reason, tokens]) => `${countText(tokens)} ${reason}`);
   byId('cache-note').textContent = state.replay.prefix_cache ? `${entries.length} entries` : 'off';
   const kinds = `${entries.filter((entry) => entry.with_records).length} with records, ${entries.filter((entry) => entry.on_host).length} in host memory.`;
-  byId('cache-text').textContent = `${kinds} ${queries > 0 ? `${countText(hits)} of ${countText(queries)} prompt tokens reused (${((100 * hits) / queries).toFixed(0)} %)` : 'Nothing looked up yet'}${losses.length ? `; evaluated again: ${losses.join(', ')}` : ''}.`;
+  byId('cache-plot').setAttribute('aria-label', `Cache entries by depth: ${entries.length}, ${kinds}`);
+  byId('cache-text').textContent = `${queries > 0 ? `${countText(hits)} of ${countText(queries)} prompt tokens reused (${((100 * hits) / queries).toFixed(0)} %)` : 'Nothing looked up yet'}${losses.length ? `; evaluated again: ${losses.join(', ')}` : ''}.`;
 }
 
 function showPools(state) {
