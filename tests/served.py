@@ -24,7 +24,10 @@ class Server:
         if " is served at " not in line:
             self.process.kill()
             self.process.wait()
-            raise RuntimeError(f"the server did not start: {line}{self.log_text()}")
+            self.process.stdout.close()
+            text = self.log_text()
+            self.log.close()
+            raise RuntimeError(f"the server did not start: {line}{text}")
         self.model, self.url = line.strip().split(" is served at ")
 
     def log_text(self):
@@ -33,9 +36,17 @@ class Server:
 
     def get(self, path):
         """The JSON at a path."""
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        request = urllib.request.Request(self.url + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        return self._json(urllib.request.Request(self.url + path))
+
+    def post(self, path, body):
+        """The JSON that a JSON body is answered with."""
+        return self._json(urllib.request.Request(
+            self.url + path, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}))
+
+    def _json(self, request):
+        if self.api_key:
+            request.add_header("Authorization", f"Bearer {self.api_key}")
+        with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
     def wait_until(self, condition, what, seconds=10):

@@ -1,7 +1,6 @@
-"""Takes the pictures of the web page that the README shows: a chat, and the panel while others ask too.
+"""Takes the picture of the web page that the README shows: a chat, and the panel while others ask too.
 
-Debian's chromium, chromium-driver and python3-selenium (tools/install_packages.sh browser), the packages
-for a run of the program itself, nothing from elsewhere.
+Wants Debian's chromium, chromium-driver and python3-selenium (tools/install_packages.sh browser).
 
     /usr/bin/python3 tools/page_screenshot.py PROGRAM docs/page.png [dark]
 """
@@ -23,15 +22,16 @@ QUESTIONS = ["Remember this codeword: lantern-482", "What is the codeword?", "Wh
              "Please sort these words: pear, apple, fig, lemon", "Count from 7 to 12"]
 
 
-def load(server, *flags):
+def load(server, requests, concurrency, tokens):
     return subprocess.Popen(
-        [sys.argv[1], "bench", "serve", "--url", server.url, "--requests", "100000", *flags],
+        [sys.argv[1], "bench", "serve", "--url", server.url, "--requests", str(requests),
+         "--concurrency", str(concurrency), "--max-tokens", str(tokens), "--prefix-words", "40"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main():
     options = webdriver.ChromeOptions()
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1400,1290"):
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1320,1400"):
         options.add_argument(flag)
     with Server("--log-level", "warning") as server:
         driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
@@ -47,8 +47,9 @@ def main():
                 end = time.monotonic() + 60
                 while not driver.find_element(By.ID, "send").is_displayed() and time.monotonic() < end:
                     time.sleep(0.1)
-            others.append(load(server, "--concurrency", "3", "--max-tokens", "400", "--prefix-words", "60"))
-            time.sleep(12)
+            load(server, 3, 1, 8).wait()  # so that the prefix is known
+            others.append(load(server, 1000, 4, 400))
+            time.sleep(10)
             driver.execute_script("document.activeElement.blur()")
             driver.save_screenshot(sys.argv[2])
         finally:

@@ -13,18 +13,20 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from served import Server  # noqa: E402
 
 KEY = "a-key-for-tests"
-ORDER_TOOL = {
+DOOR_TOOL = {
     "type": "function",
     "function": {
-        "name": "order_product",
-        "description": "Order a product.",
+        "name": "open_door",
+        "description": "Open a door with a code.",
         "parameters": {
             "type": "object",
-            "properties": {"product": {"type": "string"}, "amount": {"type": "integer"}},
-            "required": ["product", "amount"],
+            "properties": {"door": {"type": "integer"}, "code": {"type": "string"}},
+            "required": ["door", "code"],
         },
     },
 }
+DOOR_QUESTION = "Please open door 9, the code is U7897."
+DOOR_ARGUMENTS = {"door": 9, "code": "U7897"}
 PERSON_QUESTION = (
     "Read this: The job of Aya Park is farmer. There are 6 siblings in the family of Aya Park. "
     "Aya Park eats meat. Aya Park turned 7 this year.\n\nComplete the JSON object: "
@@ -104,21 +106,21 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual((cut.message.content, cut.finish_reason), ("7, 8, 9, ", "stop"))
 
     def test_tools_and_a_round_trip(self):
-        question = user("Order 3 of grass.")
-        choice = self.chat(question, tools=[ORDER_TOOL]).choices[0]
+        question = user(DOOR_QUESTION)
+        choice = self.chat(question, tools=[DOOR_TOOL]).choices[0]
         self.assertEqual(choice.finish_reason, "tool_calls")
         self.assertIsNone(choice.message.content, "N01")
         call = choice.message.tool_calls[0]
-        self.assertEqual(call.function.name, "order_product")
-        self.assertEqual(json.loads(call.function.arguments), {"product": "grass", "amount": 3}, "N02")
-        result = {"role": "tool", "tool_call_id": call.id, "content": '{"order_id": 481}'}
-        answer = self.chat(question, choice.message.to_dict(), result, tools=[ORDER_TOOL]).choices[0]
+        self.assertEqual(call.function.name, "open_door")
+        self.assertEqual(json.loads(call.function.arguments), DOOR_ARGUMENTS, "N02")
+        result = {"role": "tool", "tool_call_id": call.id, "content": '{"status": "open"}'}
+        answer = self.chat(question, choice.message.to_dict(), result, tools=[DOOR_TOOL]).choices[0]
         self.assertEqual(answer.finish_reason, "stop")
-        self.assertTrue(answer.message.content)
+        self.assertEqual(answer.message.content, "Door 9 is open.")
 
     def test_tools_streamed(self):
         names, arguments, identifiers, reasons = "", "", [], []
-        for chunk in self.chat(user("Order 3 of grass."), tools=[ORDER_TOOL], stream=True):
+        for chunk in self.chat(user(DOOR_QUESTION), tools=[DOOR_TOOL], stream=True):
             for choice in chunk.choices:
                 reasons += [choice.finish_reason] if choice.finish_reason else []
                 for call in choice.delta.tool_calls or []:
@@ -126,16 +128,16 @@ class OpenAiClient(unittest.TestCase):
                     identifiers += [call.id] if call.id else []
                     names += call.function.name or ""
                     arguments += call.function.arguments or ""
-        self.assertEqual(names, "order_product")
-        self.assertEqual(json.loads(arguments), {"product": "grass", "amount": 3})
+        self.assertEqual(names, "open_door")
+        self.assertEqual(json.loads(arguments), DOOR_ARGUMENTS)
         self.assertEqual((len(identifiers), reasons), (1, ["tool_calls"]))
 
     def test_tool_choice_by_name_and_none(self):
-        named = {"type": "function", "function": {"name": "order_product"}}
-        forced = self.chat(user("Count from 7 to 12"), tools=[ORDER_TOOL], tool_choice=named,
+        named = {"type": "function", "function": {"name": "open_door"}}
+        forced = self.chat(user("Count from 7 to 12"), tools=[DOOR_TOOL], tool_choice=named,
                            max_tokens=60).choices[0]
-        self.assertEqual(forced.message.tool_calls[0].function.name, "order_product")
-        free = self.chat(user("Order 3 of grass."), tools=[ORDER_TOOL], tool_choice="none",
+        self.assertEqual(forced.message.tool_calls[0].function.name, "open_door")
+        free = self.chat(user(DOOR_QUESTION), tools=[DOOR_TOOL], tool_choice="none",
                          max_tokens=60).choices[0]
         self.assertIsNone(free.message.tool_calls)
 
@@ -147,12 +149,13 @@ class OpenAiClient(unittest.TestCase):
                          Person(siblings=6, vegetarian=False, job="farmer", age=7, name="Aya Park"))
 
     def test_json_schema_holds_where_the_model_would_not(self):
-        answer = self.chat(user("Count from 7 to 12"), max_tokens=200, response_format={
+        answer = self.chat(user(PERSON_QUESTION), response_format={
             "type": "json_schema",
-            "json_schema": {"name": "flag", "strict": True, "schema": {
-                "type": "object", "properties": {"ready": {"type": "boolean"}},
-                "required": ["ready"], "additionalProperties": False}}})
-        self.assertIn(json.loads(answer.choices[0].message.content), [{"ready": True}, {"ready": False}])
+            "json_schema": {"name": "age", "strict": True, "schema": {
+                "type": "object", "properties": {"age": {"type": "integer"}},
+                "required": ["age"], "additionalProperties": False}}})
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertEqual(list(json.loads(answer.choices[0].message.content)), ["age"])
 
     def test_log_probabilities(self):
         choice = self.chat(user("Count from 7 to 12"), logprobs=True, top_logprobs=3).choices[0]

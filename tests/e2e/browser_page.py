@@ -5,6 +5,7 @@ Exit code 77, with the reason, where Chromium, its driver or Selenium is missing
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -28,10 +29,10 @@ for missing, name in ((CHROMIUM, "chromium"), (DRIVER, "chromedriver"), (webdriv
         print(f"skipped: {name} is not installed; tools/install_packages.sh browser does it")
         sys.exit(77)
 
-ORDER_TOOL = [{"type": "function", "function": {
-    "name": "order_product", "description": "Order a product.",
-    "parameters": {"type": "object", "required": ["product", "amount"],
-                   "properties": {"product": {"type": "string"}, "amount": {"type": "integer"}}}}}]
+DOOR_TOOL = [{"type": "function", "function": {
+    "name": "open_door", "description": "Open a door with a code.",
+    "parameters": {"type": "object", "required": ["door", "code"],
+                   "properties": {"door": {"type": "integer"}, "code": {"type": "string"}}}}}]
 
 # Notes each text that the newest answer has shown.
 WATCH_TEXT = """
@@ -40,6 +41,11 @@ new MutationObserver(() => {
   const text = [...document.querySelectorAll('.message.assistant .body')].at(-1)?.textContent ?? '';
   if (window.shown.at(-1) !== text) window.shown.push(text);
 }).observe(document.getElementById('messages'), { childList: true, subtree: true, characterData: true });
+"""
+# Answers as long as max_tokens says: the model's own are short.
+IGNORE_END = """
+const plain = requestBody;
+requestBody = (...given) => ({ ...plain(...given), ignore_eos: true });
 """
 # Notes how many records the rings had, and the depths of the checkpoints.
 WATCH_RINGS = """
@@ -66,7 +72,7 @@ def browser():
 class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server()
+        cls.server = Server("--deterministic")
         cls.driver = browser()
 
     @classmethod
@@ -125,11 +131,16 @@ class Page(unittest.TestCase):
         return self.last(".message.assistant .body")
 
     def test_an_answer_streams_and_the_panel_moves(self):
-        self.driver.execute_script(WATCH_TEXT + WATCH_RINGS)
+        self.set_value("max_tokens", "300")
+        self.driver.execute_script(IGNORE_END + WATCH_TEXT + WATCH_RINGS)
         self.assertEqual(self.id("model").text, "tiny")
-        self.ask("Count from 1 to 120")
+        self.ask("Tell me a story.")
         text = self.answered()
-        self.assertEqual(text, ", ".join(str(i) for i in range(1, 121)))
+        whole = self.server.post("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0,
+            "max_tokens": 300, "ignore_eos": True})
+        message = whole["choices"][0]["message"]
+        self.assertEqual(re.sub(r"\s+", " ", text).strip(), re.sub(r"\s+", " ", message["content"]).strip())
         shown = [each for each in self.driver.execute_script("return window.shown") if each]
         self.assertGreater(len(shown), 3, "the text came in pieces")
         for shorter, longer in zip(shown, shown[1:]):
@@ -150,15 +161,22 @@ class Page(unittest.TestCase):
         self.assertTrue(self.all("#plan-legend li"))
 
     def test_stop_ends_the_answer_and_frees_its_place(self):
-        self.ask("Count from 1 to 900")
+        self.set_value("max_tokens", "3000")
+        self.driver.execute_script(IGNORE_END)
+        before = self.server.get("/state")["counters"]["generation_tokens"]
+        self.ask("Tell me a story.")
         self.wait(lambda: len(self.last(".message.assistant .body")) > 20, "text comes")
         self.id("stop").click()
         text = self.answered()
         self.assertIn("ended: stopped", self.last(".message.assistant .under"))
-        self.assertNotIn("900", text)
-        self.server.wait_until_idle()
-        self.ask("Count from 7 to 12")  # Escape stops as well; here it has nothing to stop
-        self.assertTrue(self.answered())
+        self.assertGreater(len(text), 20)
+        state = self.server.wait_until_idle()
+        self.assertLess(state["counters"]["generation_tokens"] - before, 3000)
+        self.ask("Count from 7 to 12")
+        self.wait(lambda: len(self.last(".message.assistant .body")) > 20, "text comes again")
+        self.id("input").send_keys(Keys.ESCAPE)
+        self.answered()
+        self.assertIn("ended: stopped", self.last(".message.assistant .under"), "Escape stops as well")
 
     def test_editing_and_asking_again_open_branches(self):
         self.ask("Count from 7 to 12")
@@ -181,15 +199,15 @@ class Page(unittest.TestCase):
         self.id("settings-open").click()
         self.driver.execute_script(
             "const field = document.getElementById('tools'); field.value = arguments[0];"
-            "field.dispatchEvent(new Event('input', { bubbles: true }));", json.dumps(ORDER_TOOL))
+            "field.dispatchEvent(new Event('input', { bubbles: true }));", json.dumps(DOOR_TOOL))
         self.id("settings-open").click()
-        self.ask("Order 3 of grass.")
+        self.ask("Please open door 9, the code is U7897.")
         self.wait(lambda: self.all(".call input"), "a call")
-        self.assertEqual(self.all(".call strong")[0].text, "order_product()")
-        self.assertEqual(json.loads(self.all(".call pre")[0].text), {"product": "grass", "amount": 3})
-        self.all(".call input")[0].send_keys('{"order_id": 481}', Keys.ENTER)
+        self.assertEqual(self.all(".call strong")[0].text, "open_door()")
+        self.assertEqual(json.loads(self.all(".call pre")[0].text), {"door": 9, "code": "U7897"})
+        self.all(".call input")[0].send_keys('{"status": "open"}', Keys.ENTER)
         self.wait(lambda: len(self.all(".message.assistant")) == 2, "the answer to the result")
-        self.assertTrue(self.answered())
+        self.assertEqual(self.answered(), "Door 9 is open.")
 
     def test_wrong_settings_are_named(self):
         self.set_value("temperature", "99")
