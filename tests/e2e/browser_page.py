@@ -47,6 +47,29 @@ IGNORE_END = """
 const plain = requestBody;
 requestBody = (...given) => ({ ...plain(...given), ignore_eos: true });
 """
+# Answers come from here instead of the server: arguments[0], in pieces of arguments[1] bytes.
+SCRIPTED = """
+const [text, piece] = arguments, real = window.fetch;
+window.fetch = (url, options) => {
+  if (!String(url).includes('/v1/chat/completions')) return real(url, options);
+  const bytes = new TextEncoder().encode(text);
+  let at = 0;
+  return Promise.resolve(new Response(new ReadableStream({ pull(stream) {
+    if (at >= bytes.length) return stream.close();
+    stream.enqueue(bytes.slice(at, at += piece));
+  } })));
+};
+"""
+
+
+def events(*chunks):
+    return "".join(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n" for chunk in chunks)
+
+
+def delta(finish_reason=None, **fields):
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish_reason}]}
+
+
 # Notes how many records the rings had, and the depths of the checkpoints.
 WATCH_RINGS = """
 window.rings = [];
@@ -208,6 +231,28 @@ class Page(unittest.TestCase):
         self.all(".call input")[0].send_keys('{"status": "open"}', Keys.ENTER)
         self.wait(lambda: len(self.all(".message.assistant")) == 2, "the answer to the result")
         self.assertEqual(self.answered(), "Door 9 is open.")
+
+    def test_reasoning_and_characters_cut_by_the_network(self):
+        text = ": ping\n\n" + events(
+            delta(role="assistant", content=""), delta(reasoning_content="Grüße zählen"),
+            delta(content="Ein 🦊 und "), delta(content="**zwei** 北京"), delta("stop")) + "data: [DONE]\n\n"
+        for piece in (1, 3, 1000):
+            with self.subTest(piece):
+                self.driver.execute_script(SCRIPTED, text, piece)
+                self.ask("Hello")
+                self.assertEqual(self.answered(), "Ein 🦊 und zwei 北京")
+                self.assertEqual(self.last(".message.assistant strong"), "zwei")
+                self.assertIn("Grüße zählen", self.last(".message.assistant details"))
+                self.id("new").click()
+
+    def test_an_error_in_the_stream_keeps_what_came_before(self):
+        self.driver.execute_script(SCRIPTED, events(delta(content="Half"), {"error": {"message": "it broke"}}), 7)
+        self.ask("Hello")
+        self.assertEqual(self.answered(), "Half")
+        self.assertEqual(self.id("problem").text, "it broke")
+        self.driver.execute_script(SCRIPTED, events(delta(content="Cut")), 7)
+        self.ask("Hello")
+        self.wait(lambda: "ended before the answer did" in self.id("problem").text, "a cut stream is an error")
 
     def test_wrong_settings_are_named(self):
         self.set_value("temperature", "99")
