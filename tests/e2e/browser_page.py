@@ -154,14 +154,14 @@ class Page(unittest.TestCase):
         return self.last(".message.assistant .body")
 
     def test_an_answer_streams_and_the_panel_moves(self):
-        self.set_value("max_tokens", "300")
+        self.set_value("max_tokens", "200")
         self.driver.execute_script(IGNORE_END + WATCH_TEXT + WATCH_RINGS)
         self.assertEqual(self.id("model").text, "tiny")
         self.ask("Tell me a story.")
         text = self.answered()
         whole = self.server.post("/v1/chat/completions", {
             "messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0,
-            "max_tokens": 300, "ignore_eos": True})
+            "max_tokens": 200, "ignore_eos": True})
         message = whole["choices"][0]["message"]
         self.assertEqual(re.sub(r"\s+", " ", text).strip(), re.sub(r"\s+", " ", message["content"]).strip())
         shown = [each for each in self.driver.execute_script("return window.shown") if each]
@@ -262,6 +262,21 @@ class Page(unittest.TestCase):
         self.id("temperature").clear()
         self.id("tools").send_keys("[nonsense")
         self.assertIn("Tools:", self.id("tools-error").text)
+
+    def test_the_panel_names_slots_phases_and_folds(self):
+        sequence = {"id": 7, "choice": 1, "phase": "paused", "prompt_tokens": 40, "cached_tokens": 39, "output_tokens": 3,
+                    "committed": 42, "checkpoint": 32, "pending": 10, "last_fold": 33, "slot": 5, "slot_shared": True}
+        text, full, folded = self.driver.execute_script(
+            "const view = sequenceView(arguments[0], { enabled: true, fold_block: 16 }, true, false);"
+            "return [view.textContent, view.querySelectorAll('.ring .full').length, view.querySelectorAll('.folded').length];",
+            sequence)
+        for words in ("Request 7, choice 1", "slot 5 shared", "paused", "checkpoint c32", "committed t42",
+                      "pending10 of 16", "last foldat t = 33", "reused39"):
+            self.assertIn(words, text)
+        self.assertEqual((full, folded), (10, 1))
+        no_slot = self.driver.execute_script(
+            "return sequenceView(arguments[0], { enabled: false }, false, false).textContent;", {**sequence, "slot": None})
+        self.assertIn("no slot", no_slot)
 
     def test_export_and_import(self):
         self.ask("Count from 7 to 12")
