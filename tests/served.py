@@ -63,6 +63,17 @@ class Server:
     def wait_until_idle(self):
         return self.wait_until(lambda state: not state["sequences"], "no sequence is left")
 
+    def wait_until_settled(self):
+        """Idle, and still so after a while: a request that a client sent before it went away may not
+        have been read yet."""
+        before = None
+        while True:
+            counters = self.wait_until_idle()["counters"]
+            if counters == before:
+                return
+            before = counters
+            time.sleep(0.5)
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         try:

@@ -93,7 +93,7 @@ class BenchServe(unittest.TestCase):
             self.assertTrue(report["interrupted"])
             self.assertLess(report["completed"], 60)
         self.assertIn("requests [", seen)
-        self.server.wait_until_idle()
+        self.server.wait_until_settled()
 
     def test_what_fails_is_counted_with_the_servers_words(self):
         report = self.report("--requests", "3", "--model", "another", exit_code=1)
