@@ -1,19 +1,23 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing, as root or through sudo, and says which.
-# Usage: tools/install_packages.sh build|lint ...
+# Usage: tools/install_packages.sh build|lint|browser ...
 set -euo pipefail
 
 build=(g++ cmake ninja-build ccache pkg-config
        libhwy-dev libdnnl-dev nlohmann-json3-dev libsimdjson-dev libutf8proc-dev
-       libcli11-dev libfmt-dev libxxhash-dev libgtest-dev libgmock-dev)
+       libcli11-dev libfmt-dev libxxhash-dev
+       libboost1.81-dev libspdlog-dev prometheus-cpp-dev libgtest-dev libgmock-dev)
 lint=(clang-format-14 clang-tidy-14)
+# The test of the web page, and the environment of the client tests.
+browser=(chromium chromium-driver python3 python3-selenium python3-venv)
 
 wanted=()
 for group in "$@"; do
   case "$group" in
     build) wanted+=("${build[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
-    *) echo "install_packages.sh: '$group' is not accepted; expected build or lint" >&2; exit 2 ;;
+    browser) wanted+=("${browser[@]}") ;;
+    *) echo "install_packages.sh: '$group' is not accepted; expected build, lint or browser" >&2; exit 2 ;;
   esac
 done
 

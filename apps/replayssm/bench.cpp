@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench_report.h"
+#include "bench_serve.h"
 #include "command.h"
 #include "engine_flags.h"
 #include "op_bench.h"
@@ -186,8 +187,8 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
 }  // namespace
 
 void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("bench", "Time one operation of one layer, checked against float64 first");
+  CLI::App* command = app.add_subcommand(
+      "bench", "Time one operation of one layer, checked against float64 first; or a server");
   command->require_subcommand(1);
   add_op(*command, bench::Op::decode, "One token a row, beside the packed step", exit_code);
   add_op(*command, bench::Op::verify, "A window of drafts a row, some of them accepted", exit_code);
@@ -195,6 +196,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_op(*command, bench::Op::prefill, "A chunk of prompt a row, beside the packed step",
          exit_code);
   add_op(*command, bench::Op::conv, "The causal convolution of a window", exit_code);
+  add_bench_serve(*command, exit_code);
   command->footer(
       "Example: replayssm bench decode --batch 64 --gate gdn --state-dtype fp32 --json");
 }

@@ -9,6 +9,7 @@ namespace replayssm::cli {
 inline constexpr int kSuccess = 0;
 inline constexpr int kFailure = 1;        // it was tried and did not work
 inline constexpr int kBadFlags = 2;       // it was refused before anything was done
+inline constexpr int kEngineFailed = 70;  // a server whose engine cannot go on
 inline constexpr int kInterrupted = 130;  // Ctrl-C, as shells say it
 
 // Each adds its subcommand to `app`; when the command line names it, running it sets `exit_code`.
@@ -17,6 +18,7 @@ void add_chat(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
 void add_selftest(CLI::App& app, int& exit_code);
+void add_serve(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 
 }  // namespace replayssm::cli

@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   add_eval(app, exit_code);
   add_plan(app, exit_code);
   add_selftest(app, exit_code);
+  add_serve(app, exit_code);
   add_bench(app, exit_code);
   if (const auto wrong = empty_value(argc, argv)) {
     print_error(*wrong);

@@ -1,0 +1,98 @@
+// One request's answer in the making: submits what is to be generated, follows the events, and
+// hands the text on as it becomes certain, or whole at the end.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/answer_format.h"
+#include "server/choice_text.h"
+#include "server/generation_engine.h"
+#include "server/generation_fields.h"
+#include "server/http.h"
+
+namespace replayssm::server {
+
+// One prompt, and how the text of its choices is read.
+struct Job {
+  GenerationRequest request;
+  ChoiceTextOptions text;
+  bool prompt_only = false;  // nothing that is generated is shown or counted
+};
+
+// How a request ended, for the log and the metrics.
+struct AnswerReport {
+  std::string id;
+  std::string request_id;
+  int status = 200;
+  std::string finish;  // finish reasons of the choices, or "cancelled", or the error
+  AnswerUsage usage;
+  GenerationTimings timings;
+  double seconds = 0;
+};
+
+// Lives as long as a generation or the exchange knows it. Everything runs in the exchange's
+// sequence; the engine's thread only posts to it.
+class Answer : public std::enable_shared_from_this<Answer> {
+ public:
+  using Report = std::function<void(const AnswerReport&)>;
+
+  // `engine` and `tokenizer` outlive the answer. At least one job.
+  Answer(GenerationEngine& engine, const Tokenizer& tokenizer, std::shared_ptr<Exchange> exchange,
+         std::unique_ptr<AnswerFormat> format, StreamOptions stream, std::vector<Job> jobs,
+         std::string request_id, Report report);
+
+  // Submits all jobs, or answers with the first refusal and leaves none behind.
+  void start();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Choice {
+    ChoiceText text;
+    ChoiceDelta whole;  // all deltas so far, where nothing is streamed
+    std::string finish_reason;
+    bool stop_sent = false;
+  };
+  struct Generation {
+    GenerationId id;
+    bool submitted = false;
+    bool finished = false;
+    bool prompt_only = false;
+    std::vector<Choice> choices;
+  };
+
+  bool submit(std::size_t generation, Job job);
+  void handle(std::size_t generation, GenerationEvent event);
+  void on(std::size_t generation, const PromptProgress& progress);
+  void on(std::size_t generation, PromptEvaluated& evaluated);
+  void on(std::size_t generation, OutputToken& token);
+  void on(std::size_t generation, ChoiceFinished& finished);
+  void on(std::size_t generation, const GenerationFinished& finished);
+  void hand_on(std::size_t generation, int choice, ChoiceDelta delta, bool last);
+  void send_choice(Json choice);
+  void open_stream();
+  void complete();
+  void fail(ApiError error);
+  void abandon();  // cancels what still runs
+  void close(int status, std::string finish);
+
+  GenerationEngine& engine_;
+  const Tokenizer& tokenizer_;
+  std::shared_ptr<Exchange> exchange_;
+  std::unique_ptr<AnswerFormat> format_;
+  StreamOptions stream_;
+  std::vector<Job> jobs_;
+  std::vector<Generation> generations_;
+  Report report_;
+  AnswerReport reported_;
+  AnswerUsage usage_;
+  Clock::time_point started_ = Clock::now();
+  bool streaming_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace replayssm::server

@@ -1,0 +1,13 @@
+// POST /v1/chat/completions.
+#pragma once
+
+#include "server/api.h"
+
+namespace replayssm::server {
+
+// Text work. Either an error, with nothing begun, or an answer is on its way.
+std::optional<ApiError> chat_completions(const std::shared_ptr<ApiContext>& context,
+                                         const HttpRequest& http,
+                                         const std::shared_ptr<Exchange>& exchange);
+
+}  // namespace replayssm::server

@@ -1,0 +1,284 @@
+#include "server/connection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/read.hpp>
+#include <utility>
+
+#include "server/http_exchange.h"
+#include "server/log.h"
+
+namespace replayssm::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+// After a response that ends the connection: how long, and for how much, to listen to a client that
+// is still sending, so that it gets to read the response.
+constexpr std::chrono::milliseconds kLinger{2'000};
+constexpr std::size_t kRequestIdLength = 128;
+
+// A request id goes into headers and log lines.
+bool is_plain(std::string_view text) {
+  return !text.empty() && text.size() <= kRequestIdLength &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
+// What arrived is no HTTP; otherwise the connection has ended.
+bool is_malformed(const boost::system::error_code& error) {
+  return error.category() == make_error_code(http::error::bad_target).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+
+HttpRequest request_of(http::request<http::string_body>& message) {
+  HttpRequest request;
+  request.method = std::string(view(message.method_string()));
+  const std::string_view target = view(message.target());
+  const std::size_t query = target.find('?');
+  request.path = std::string(target.substr(0, query));
+  if (query != std::string_view::npos) request.query = std::string(target.substr(query + 1));
+  request.body = std::move(message.body());
+  request.authorization = std::string(view(message[http::field::authorization]));
+  request.origin = std::string(view(message[http::field::origin]));
+  request.request_id = std::string(view(message["x-request-id"]));
+  if (!is_plain(request.request_id)) request.request_id = random_id("req-");
+  return request;
+}
+
+}  // namespace
+
+Connection::Connection(Socket socket, ConnectionHost& host)
+    : socket_(std::move(socket)),
+      host_(host),
+      read_timer_(socket_.get_executor()),
+      write_timer_(socket_.get_executor()),
+      silence_timer_(socket_.get_executor()) {}
+
+Connection::~Connection() {
+  const std::lock_guard lock(host_.mutex);
+  host_.connections.erase(this);
+}
+
+void Connection::start() {
+  {
+    const std::lock_guard lock(host_.mutex);
+    host_.connections.emplace(this, weak_from_this());
+  }
+  asio::dispatch(socket_.get_executor(), [self = shared_from_this()] { self->read_header(); });
+}
+
+void Connection::stop() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
+}
+
+void Connection::set_deadline(asio::steady_timer& timer, std::chrono::milliseconds after,
+                              void (Connection::*expired)()) {
+  timer.expires_after(after);
+  timer.async_wait([weak = weak_from_this(), expired](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!error && self && !self->closed_) (self.get()->*expired)();
+  });
+}
+
+void Connection::read_header() {
+  parser_.emplace();
+  parser_->header_limit(static_cast<std::uint32_t>(host_.limits.header_bytes));
+  parser_->body_limit(host_.limits.body_bytes);
+  reading_ = Reading::header;
+  if (!exchange_) set_deadline(read_timer_, host_.limits.idle, &Connection::on_read_timeout);
+  http::async_read_header(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](ErrorCode error, std::size_t) { self->on_header(error); });
+}
+
+void Connection::on_header(ErrorCode error) {
+  if (closed_ || close_when_written_) return;
+  read_timer_.cancel();
+  reading_ = Reading::nothing;
+  const bool gone = error && !is_malformed(error);
+  if (exchange_ && !gone) {
+    waiting_header_ = error;  // its turn comes in end_exchange()
+  } else if (error) {
+    refuse_unread(error);
+  } else {
+    read_body();
+  }
+}
+
+void Connection::read_body() {
+  if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    write("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  reading_ = Reading::body;
+  set_deadline(read_timer_, host_.limits.body, &Connection::on_read_timeout);
+  http::async_read(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](ErrorCode error, std::size_t) { self->on_body(error); });
+}
+
+void Connection::on_body(ErrorCode error) {
+  if (closed_ || close_when_written_) return;
+  read_timer_.cancel();
+  reading_ = Reading::nothing;
+  if (error) return refuse_unread(error);
+  begin_exchange();
+}
+
+// A request that could not be read. Where the fault is the client's it is told, then the connection
+// ends: what follows cannot be told apart from the rest of the request.
+void Connection::refuse_unread(ErrorCode error) {
+  ApiError refusal;
+  if (error == http::error::body_limit) {
+    refusal.status = 413;
+    refusal.message = fmt::format("the body: expected at most {} bytes", host_.limits.body_bytes);
+    refusal.code = "body_too_large";
+  } else if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    refusal.status = 431;
+    refusal.message =
+        fmt::format("the header: expected at most {} bytes", host_.limits.header_bytes);
+    refusal.code = "header_too_large";
+  } else if (error == asio::error::timed_out) {
+    refusal.status = 408;
+    refusal.message = "the request was not complete in time";
+    refusal.code = "request_timeout";
+  } else if (is_malformed(error)) {
+    refusal.message = "this is no HTTP request: " + error.message();
+    refusal.code = "bad_request";
+  } else {
+    return close();  // the client has gone, or is done
+  }
+  HttpRequest request;
+  request.request_id = random_id("req-");
+  log(LogLevel::info, "{} {}: {}", request.request_id, refusal.status, refusal.message);
+  exchange_ = std::make_shared<HttpExchange>(shared_from_this(), request, 11, false);
+  const auto exchange = exchange_;
+  exchange->respond(error_response(refusal));
+}
+
+void Connection::begin_exchange() {
+  auto message = parser_->release();
+  const unsigned version = message.version();
+  const bool keep_alive = message.keep_alive();
+  HttpRequest request = request_of(message);
+  exchange_ = std::make_shared<HttpExchange>(shared_from_this(), request, version, keep_alive);
+  const auto exchange = exchange_;
+  read_header();  // of the next request; notices that the client goes away
+  watch_silence();
+  host_.api.handle(std::move(request), exchange);
+}
+
+void Connection::end_exchange(bool keep_alive) {
+  exchange_.reset();
+  silence_timer_.cancel();
+  if (closed_) return;
+  if (!keep_alive) {
+    close_when_written_ = true;
+    if (in_flight_.empty() && queued_.empty()) linger();
+    return;
+  }
+  if (const auto waiting = std::exchange(waiting_header_, std::nullopt)) {
+    return *waiting ? refuse_unread(*waiting) : read_body();
+  }
+  if (reading_ == Reading::header) {
+    set_deadline(read_timer_, host_.limits.idle, &Connection::on_read_timeout);
+  }
+}
+
+void Connection::write(std::string bytes) {
+  if (closed_) return;
+  written_since_check_ = true;
+  queued_ += bytes;
+  if (queued_.size() > host_.limits.outgoing_bytes) {
+    log(LogLevel::warning, "a client reads too slowly: {} bytes wait for it, dropped",
+        queued_.size());
+    return close();
+  }
+  if (in_flight_.empty()) write_next();
+}
+
+void Connection::write_next() {
+  in_flight_ = std::exchange(queued_, {});
+  set_deadline(write_timer_, host_.limits.write, &Connection::on_write_timeout);
+  asio::async_write(
+      socket_, asio::buffer(in_flight_),
+      [self = shared_from_this()](ErrorCode error, std::size_t) { self->on_written(error); });
+}
+
+void Connection::on_written(ErrorCode error) {
+  if (closed_) return;
+  write_timer_.cancel();
+  in_flight_.clear();
+  if (error) return close();
+  if (!queued_.empty()) return write_next();
+  if (close_when_written_) linger();
+}
+
+void Connection::on_read_timeout() {
+  if (reading_ != Reading::body) return close();
+  socket_.cancel();  // the read ends, and its handler is not to answer
+  reading_ = Reading::nothing;
+  refuse_unread(asio::error::timed_out);
+}
+
+void Connection::on_write_timeout() {
+  log(LogLevel::warning, "a client has taken nothing for {} ms, dropped",
+      host_.limits.write.count());
+  close();
+}
+
+void Connection::watch_silence() {
+  written_since_check_ = false;
+  silence_timer_.expires_after(host_.limits.silence);
+  silence_timer_.async_wait([weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (error || !self || !self->exchange_) return;
+    const auto exchange = self->exchange_;
+    if (!self->written_since_check_) exchange->silent();
+    if (self->exchange_) self->watch_silence();
+  });
+}
+
+// Closing while the client still sends would make its system drop the response unread.
+void Connection::linger() {
+  if (closed_) return;
+  ErrorCode ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  socket_.cancel(ignored);
+  set_deadline(read_timer_, kLinger, &Connection::close);
+  dropped_.resize(16 << 10);
+  drop_input();
+}
+
+void Connection::drop_input() {
+  socket_.async_read_some(asio::buffer(dropped_),
+                          [self = shared_from_this()](ErrorCode error, std::size_t) {
+                            if (self->closed_) return;
+                            if (error && error != asio::error::operation_aborted) {
+                              return self->close();
+                            }
+                            self->drop_input();
+                          });
+}
+
+void Connection::close() {
+  if (closed_) return;
+  closed_ = true;
+  ErrorCode ignored;
+  read_timer_.cancel();
+  write_timer_.cancel();
+  silence_timer_.cancel();
+  socket_.close(ignored);
+  queued_.clear();
+  if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->client_gone();
+}
+
+}  // namespace replayssm::server

@@ -1,0 +1,18 @@
+// tool_choice "required" and a named tool: the grammar makes sure that there is a call.
+#pragma once
+
+#include <string_view>
+
+#include "server/chat_request.h"
+
+namespace replayssm::server {
+
+// The answer is the arguments of that tool, a JSON object that fits its parameters. Precondition:
+// `tools` has one of that name.
+OutputFormat named_call_format(const Json& tools, std::string_view name);
+
+// The answer is [{"name": NAME, "arguments": {..}}, ..] with at least one call, exactly one unless
+// `several`; the arguments fit the tool's parameters.
+OutputFormat required_call_format(const Json& tools, bool several);
+
+}  // namespace replayssm::server

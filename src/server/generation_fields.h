@@ -1,0 +1,47 @@
+// The fields that chat and text completions have in common.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/sampling_params.h"
+#include "server/request_fields.h"
+
+namespace replayssm::server {
+
+struct StreamOptions {
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool return_progress = false;
+};
+
+struct GenerationFields {
+  std::string model;  // empty: not named
+  SamplingRequest sampling;
+  std::optional<int> max_tokens;
+  int min_tokens = 0;
+  bool ignore_eos = false;
+  int n = 1;
+  int priority = 0;
+  std::vector<std::string> stop;
+  std::vector<TokenId> stop_token_ids;
+  bool include_stop_text = false;
+  bool skip_special_tokens = true;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  StreamOptions stream;
+};
+
+// Answers to one prompt, at most.
+inline constexpr int kMostChoices = 128;
+inline constexpr int kMostStopTexts = 4;
+// Alternatives of one token, at most.
+inline constexpr int kMostTopLogprobs = 20;
+
+// Everything above, the fields that are ignored (server-contract 2.2) and those that are accepted
+// with their neutral value only.
+void read_generation_fields(RequestFields& fields, GenerationFields& target);
+
+}  // namespace replayssm::server

@@ -1,0 +1,74 @@
+// Bodies that are no JSON, or more than JSON should be.
+#include "server/request_fields.h"
+
+#include "api_harness.h"
+
+namespace replayssm::server {
+namespace {
+
+TEST(Body, WhatIsNoJsonIsRefusedAndNeverAnException) {
+  const std::string texts[] = {"",
+                               " ",
+                               "{",
+                               "}",
+                               "null",
+                               "5",
+                               "[]",
+                               "\"x\"",
+                               "{\"a\":}",
+                               "{\"a\" 1}",
+                               "{'a': 1}",
+                               "{} {}",
+                               "{\"messages\": [\"\xff\xfe\"]}",
+                               "\xef\xbb\xbf\xef\xbb\xbf{}",
+                               "{\"a\": 1e999}",
+                               std::string("\0\0\0", 3),
+                               std::string(100000, '['),
+                               "{\"a\":" + std::string(100000, '{')};
+  for (const std::string& text : texts) {
+    for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize",
+                             "/apply-template"}) {
+      ApiHarness harness;
+      const Received received = harness.post_text(path, text);
+      EXPECT_EQ(received.response.status, 400) << path << " " << text.substr(0, 40);
+      EXPECT_TRUE(body_json(received)["error"]["message"].is_string());
+    }
+  }
+}
+
+TEST(Body, DeepNestingIsRefusedAnywhere) {
+  Json deep = "x";
+  for (int i = 0; i < kMostNesting + 1; ++i) deep = Json::array({deep});
+  ApiHarness harness;
+  for (const char* field : {"messages", "tools", "chat_template_kwargs", "guided_json"}) {
+    Json body = chat_body("Hi");
+    body[field] = deep;
+    EXPECT_EQ(harness.post("/v1/chat/completions", body).response.status, 400) << field;
+  }
+}
+
+TEST(Body, BracketsInsideStringsDoNotCount) {
+  EXPECT_TRUE(parse_json("\"" + std::string(1000, '[') + "\"").ok());
+  EXPECT_TRUE(parse_json(R"("\"[[[[")").ok());
+}
+
+TEST(RequestFields, TheFirstErrorIsKept) {
+  const Json body = {{"a", "x"}, {"b", "y"}};
+  RequestFields fields(body);
+  std::optional<double> number;
+  fields.read("a", number);
+  fields.read("b", number);
+  ASSERT_FALSE(fields.ok());
+  EXPECT_EQ(fields.error()->param, "a");
+}
+
+TEST(RequestFields, LongValuesAreCutInMessagesBetweenCharacters) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "\xE6\xBC\xA2";
+  const std::string message = shown(Json(text));
+  EXPECT_LT(message.size(), 100u);
+  EXPECT_NO_THROW(Json(message).dump());
+}
+
+}  // namespace
+}  // namespace replayssm::server
