@@ -129,9 +129,14 @@ HttpServer::~HttpServer() {
     ErrorCode ignored;
     parts.acceptor.close(ignored);
     parts.accept_timer.cancel();
-    const std::lock_guard lock(parts.host.mutex);
-    for (const auto& [key, weak] : parts.host.connections) {
-      if (const auto connection = weak.lock()) connection->stop();
+    // A connection that ends takes the lock, so none may end under it.
+    std::vector<std::shared_ptr<Connection>> open;
+    {
+      const std::lock_guard lock(parts.host.mutex);
+      for (const auto& [key, weak] : parts.host.connections) open.push_back(weak.lock());
+    }
+    for (const auto& connection : open) {
+      if (connection) connection->stop();
     }
   });
   parts.text_pool.join();
