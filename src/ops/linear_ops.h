@@ -45,10 +45,10 @@ struct StepArgs {
   CursorView cursors;
   std::span<const RowTokens> rows;
   const float* qkv = nullptr;      // [tokens, shape.channels()], after convolution and SiLU
-  const bf16* qkv_bf16 = nullptr;  // instead of qkv where activation_type() is bf16
   const float* gate = nullptr;     // [tokens, value_heads, gate_width], log gate g
   const float* beta = nullptr;     // [tokens, value_heads]
   float* out = nullptr;            // [tokens, value_heads, V]; may not alias the inputs
+  const bf16* qkv_bf16 = nullptr;  // instead of qkv where activation_type() is bf16
 };
 
 // One row of a fold: records [from, from + records) into the state at depth `from`.
