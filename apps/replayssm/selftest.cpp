@@ -159,7 +159,7 @@ void add_selftest(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<EngineFlags>();
   CLI::App* command = app.add_subcommand("selftest",
                                          "Prove on this machine: equal bits however tokens are "
-                                         "split, close values with replay on and off");
+                                         "split or reused, close values with replay on and off");
   flags->add_to(*command, false);
   command->footer(
       "Equal bits are checked with --deterministic and the fold block of "

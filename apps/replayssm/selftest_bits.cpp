@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "selftest_cache.h"
+
 namespace replayssm::cli {
 namespace {
 
@@ -182,6 +184,14 @@ Status check_equal_bits(const EngineOptions& options, const Texts& texts, CheckL
   REPLAYSSM_TRY(check_batch(**engine, texts, *expected, 8, checks));
   REPLAYSSM_TRY(check_fork(**engine, texts, *expected, checks));
   REPLAYSSM_TRY(check_pause(**engine, texts, *expected, checks));
+
+  EngineOptions with_cache = sized(replay, 4, 1);
+  with_cache.kept_sequences_least = 8;
+  auto cached = Engine::create(with_cache);
+  if (!cached) return cached.error();
+  const ColdRun cold{texts[0], expected->run, expected->memory, kBitsPrompt};
+  REPLAYSSM_TRY(check_cache_hits(**cached, cold, checks));
+  REPLAYSSM_TRY(check_cached_serving(**cached, cold, texts[1], checks));
 
   auto windows = Engine::create([&] {
     EngineOptions with_windows = sized(replay, 1, 8);

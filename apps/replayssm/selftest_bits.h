@@ -1,5 +1,6 @@
 // Equal bits: with --deterministic and one fold block, how tokens are split into chunks and
-// windows, who else is in the batch, forks, pauses and the number of threads change nothing.
+// windows, who else is in the batch, forks, pauses, what the prefix cache had and the number of
+// threads change nothing.
 #pragma once
 
 #include <vector>

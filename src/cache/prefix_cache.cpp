@@ -1,6 +1,7 @@
 #include "cache/prefix_cache.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "cache/sequence_image.h"
@@ -65,7 +66,10 @@ Result<Residence> PrefixCache::resume(const Match& match) {
 }
 
 bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
-  if (tokens.empty()) return false;
+  // A state of one depth under tokens of another is no entry.
+  if (tokens.empty() || static_cast<int>(tokens.size()) != sequence.cursor().committed.tokens) {
+    return false;
+  }
   const bool with_records = sequence.has_row();
   const EntryId same = tree_.at(tokens);
   if (same != EntryId{}) {
@@ -82,14 +86,19 @@ bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
     evict(last);
   }
   const EntryId id{next_id_++};
-  tree_.insert(tokens, id);
-  Entry entry;
+  const auto placed = entries_.emplace(id, Entry{}).first;
+  try {
+    tree_.insert(tokens, id);
+  } catch (...) {
+    entries_.erase(placed);
+    throw;
+  }
+  Entry& entry = placed->second;
   entry.cursor = sequence.cursor();
   entry.with_records = with_records;
   entry.memory = std::move(sequence);
   touch(entry);
   rows_held_ += with_records ? 1 : 0;
-  entries_.emplace(id, std::move(entry));
   const EntryId gone = evicted_.at(tokens);
   if (gone != EntryId{}) {
     evicted_.erase(gone);
@@ -107,6 +116,11 @@ PrefixCache::Entries::iterator PrefixCache::oldest(bool on_host, bool needs_row)
     if (found == entries_.end() || entry.last_used < found->second.last_used) found = at;
   }
   return found;
+}
+
+bool PrefixCache::in_pools(EntryId entry) const {
+  const auto found = entries_.find(entry);
+  return found != entries_.end() && found->second.memory;
 }
 
 bool PrefixCache::evict_one() {
@@ -152,15 +166,23 @@ Status PrefixCache::restore(Entry& entry) {
   std::vector<std::byte> image = std::exchange(entry.image, {});
   const auto size = static_cast<std::int64_t>(image.size());
   host_bytes_ -= size;
-  auto sequence = read_entry(entry.with_records, image);
-  if (!sequence) {
+  const auto put_back = [&] {
     make_host_room(size);
     host_bytes_ += size;
     entry.image = std::move(image);
-    return sequence.error();
+  };
+  try {
+    auto sequence = read_entry(entry.with_records, image);
+    if (!sequence) {
+      put_back();
+      return sequence.error();
+    }
+    entry.memory = std::move(*sequence);
+  } catch (...) {
+    put_back();
+    throw;
   }
   rows_held_ += entry.with_records ? 1 : 0;
-  entry.memory = std::move(*sequence);
   ++host_restores_;
   return {};
 }
@@ -179,21 +201,32 @@ Result<Residence> PrefixCache::read_entry(bool with_records, std::span<const std
 
 void PrefixCache::forget(Entries::iterator entry, bool evicted) {
   const EntryId id = entry->first;
-  if (evicted) {
-    const std::vector<TokenId> tokens = tree_.tokens_of(id);
-    if (evicted_.at(tokens) == EntryId{}) {
-      evicted_.insert(tokens, id);
-      evicted_order_.push_back(id);
-    }
-    if (evicted_order_.size() > kRememberedEvictions) {
-      evicted_.erase(evicted_order_.front());
-      evicted_order_.pop_front();
-    }
-  }
+  if (evicted) remember_evicted(id);
   if (entry->second.memory && entry->second.with_records) --rows_held_;
   host_bytes_ -= static_cast<std::int64_t>(entry->second.image.size());
   tree_.erase(id);
   entries_.erase(entry);
+}
+
+// A loss that cannot be explained later is no reason to fail now.
+void PrefixCache::remember_evicted(EntryId id) {
+  try {
+    const std::vector<TokenId> tokens = tree_.tokens_of(id);
+    if (evicted_.at(tokens) != EntryId{}) return;
+    evicted_order_.push_back(id);
+    try {
+      evicted_.insert(tokens, id);
+    } catch (...) {
+      evicted_order_.pop_back();
+      throw;
+    }
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  if (evicted_order_.size() > kRememberedEvictions) {
+    evicted_.erase(evicted_order_.front());
+    evicted_order_.pop_front();
+  }
 }
 
 int PrefixCache::clear() {

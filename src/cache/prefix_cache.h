@@ -49,9 +49,13 @@ class PrefixCache {
   // with an entry.
   Result<Residence> resume(const Match& match);
 
-  // Keeps a sequence whose evaluated tokens are these: as it is, so that it serves its depth.
-  // False, and it is dropped, when the same is there already or there is no place for its row.
+  // Keeps a sequence that stands at the end of these tokens, so that it serves its depth. False,
+  // and it is dropped, when it stands elsewhere, the same is there, or there is no place for its
+  // row.
   bool keep(std::span<const TokenId> tokens, Residence sequence);
+
+  // Whether the entry is there and not on the host.
+  bool in_pools(EntryId entry) const;
 
   // Gives up the entry that was used longest ago. False when there is none in the pools.
   bool evict_one();
@@ -85,6 +89,7 @@ class PrefixCache {
   Status restore(Entry& entry);
   Result<Residence> read_entry(bool with_records, std::span<const std::byte> image);
   void forget(Entries::iterator entry, bool evicted);
+  void remember_evicted(EntryId id);
   Entries::iterator oldest(bool on_host, bool needs_row);
   void make_host_room(std::int64_t bytes);
 

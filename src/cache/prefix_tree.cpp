@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <new>
 #include <utility>
 
 namespace replayssm {
@@ -49,35 +50,52 @@ EntryId PrefixTree::at(std::span<const TokenId> tokens) const {
   return node == nullptr ? EntryId{} : node->entry;
 }
 
+// Whatever is made is made before the tree is changed: when memory runs out nothing is stored, and
+// all that was is still found.
 void PrefixTree::insert(std::span<const TokenId> tokens, EntryId entry) {
   assert(!tokens.empty());
+  const auto known = nodes_.emplace(entry, nullptr).first;
+  try {
+    Node* node = make_node(tokens);
+    assert(node->entry == EntryId{});
+    node->entry = entry;
+    known->second = node;
+  } catch (...) {
+    nodes_.erase(known);
+    throw;
+  }
+}
+
+// The node at exactly these tokens, made where there is none.
+PrefixTree::Node* PrefixTree::make_node(std::span<const TokenId> tokens) {
   Node* node = root_.get();
   while (node->depth < static_cast<int>(tokens.size())) {
     const auto rest = from(tokens, node->depth);
-    auto& child = node->children[rest.front()];
-    if (child == nullptr) {
-      child = std::make_unique<Node>();
-      child->edge.assign(rest.begin(), rest.end());
-      child->parent = node;
-      child->depth = static_cast<int>(tokens.size());
-    } else if (const int shared = shared_tokens(child->edge, rest);
-               shared < static_cast<int>(child->edge.size())) {
+    const auto found = node->children.find(rest.front());
+    if (found == node->children.end()) {
+      auto leaf = std::make_unique<Node>();
+      leaf->edge.assign(rest.begin(), rest.end());
+      leaf->parent = node;
+      leaf->depth = static_cast<int>(tokens.size());
+      return node->children.emplace(rest.front(), std::move(leaf)).first->second.get();
+    }
+    std::unique_ptr<Node>& child = found->second;
+    const int shared = shared_tokens(child->edge, rest);
+    if (shared < static_cast<int>(child->edge.size())) {
       // The edge parts here: a node between.
       auto upper = std::make_unique<Node>();
       upper->edge.assign(child->edge.begin(), child->edge.begin() + shared);
       upper->parent = node;
       upper->depth = node->depth + shared;
+      std::unique_ptr<Node>& lower = upper->children[child->edge[static_cast<std::size_t>(shared)]];
       child->edge.erase(child->edge.begin(), child->edge.begin() + shared);
       child->parent = upper.get();
-      const TokenId next = child->edge.front();
-      upper->children.emplace(next, std::move(child));
+      lower = std::move(child);
       child = std::move(upper);
     }
     node = child.get();
   }
-  assert(node->entry == EntryId{});
-  node->entry = entry;
-  nodes_.emplace(entry, node);
+  return node;
 }
 
 void PrefixTree::erase(EntryId entry) {
@@ -94,13 +112,23 @@ void PrefixTree::erase(EntryId entry) {
       node = parent;
       continue;
     }
-    // One child only: its edge takes in this one.
-    std::unique_ptr<Node> child = std::move(node->children.begin()->second);
-    child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
-    child->parent = parent;
-    parent->children[first] = std::move(child);
+    merge_with_child(*node);
     break;
   }
+}
+
+// A node without an entry and with one child: the child's edge takes in its own. The tree is as
+// right without that, so it does not matter when there is no memory for the longer edge.
+void PrefixTree::merge_with_child(Node& node) {
+  std::vector<TokenId>& edge = node.children.begin()->second->edge;
+  try {
+    edge.insert(edge.begin(), node.edge.begin(), node.edge.end());
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  std::unique_ptr<Node> child = std::move(node.children.begin()->second);
+  child->parent = node.parent;
+  node.parent->children.find(child->edge.front())->second = std::move(child);
 }
 
 std::vector<TokenId> PrefixTree::tokens_of(EntryId entry) const {

@@ -26,9 +26,11 @@ class PrefixTree {
 
   // The entry stored for exactly these tokens, or no id.
   EntryId at(std::span<const TokenId> tokens) const;
-  // Precondition: nothing is stored for these tokens; there is at least one.
+  // Precondition: nothing is stored for these tokens; there is at least one. When it throws,
+  // nothing has changed.
   void insert(std::span<const TokenId> tokens, EntryId entry);
   // Precondition: `entry` was inserted. Its tokens, where nothing else needs them, are forgotten.
+  // Does not throw.
   void erase(EntryId entry);
   // The tokens that the entry was inserted with. Precondition as erase().
   std::vector<TokenId> tokens_of(EntryId entry) const;
@@ -51,6 +53,8 @@ class PrefixTree {
   struct Node;
 
   Node* descend(std::span<const TokenId> tokens) const;
+  Node* make_node(std::span<const TokenId> tokens);
+  static void merge_with_child(Node& node);
   void visit(const Node& node, int common,
              const std::function<int(EntryId entry, int common)>& value, Best& best) const;
 

@@ -43,6 +43,24 @@ RowPool::RowPool(const SequenceLayout& layout, int rows, Poison poison)
   }
 }
 
+template <class Visit>
+void RowPool::visit_row(RowIndex row, Visit&& visit) {
+  const auto part_of = [&](void* array, std::int64_t bytes) {
+    visit(std::span(static_cast<std::byte*>(array) + row.value * bytes, size(bytes)));
+  };
+  const RingParts part(layout_);
+  for (int layer = 0; layer < layout_.linear_layers; ++layer) {
+    if (layout_.recurrence == Recurrence::replay) {
+      const RingView ring = rings(layer);
+      part_of(ring.keys, part.keys);
+      part_of(ring.key_scales, part.scales);
+      part_of(ring.corrections, part.corrections);
+      part_of(ring.gates, part.gates);
+    }
+    part_of(conv_rings(layer).inputs, layout_.conv_ring_bytes_per_row() / layout_.linear_layers);
+  }
+}
+
 Result<RowIndex> RowPool::allocate() {
   const auto row = ids_.allocate();
   if (!row) return Error{fmt::format("running requests: all {} rows are in use", rows())};
@@ -56,7 +74,9 @@ Status RowPool::release(RowIndex row) {
   committed_[r] = checkpoint_[r] = Depth{};
   base_[r] = home_[r] = kNullSlot;
   if (poison_ == Poison::on) {
-    for (const auto part : row_memory(row)) std::memset(part.data(), kPoisonByte, part.size());
+    // No list of the parts: what gives a row back is a destructor, which may not run out of memory.
+    visit_row(
+        row, [](std::span<std::byte> part) { std::memset(part.data(), kPoisonByte, part.size()); });
   }
   return {};
 }
@@ -99,20 +119,7 @@ CursorView RowPool::cursors() {
 
 std::vector<std::span<std::byte>> RowPool::row_memory(RowIndex row) {
   std::vector<std::span<std::byte>> parts;
-  const auto add = [&](void* array, std::int64_t bytes) {
-    parts.emplace_back(static_cast<std::byte*>(array) + row.value * bytes, size(bytes));
-  };
-  const RingParts part(layout_);
-  for (int layer = 0; layer < layout_.linear_layers; ++layer) {
-    if (layout_.recurrence == Recurrence::replay) {
-      const RingView ring = rings(layer);
-      add(ring.keys, part.keys);
-      add(ring.key_scales, part.scales);
-      add(ring.corrections, part.corrections);
-      add(ring.gates, part.gates);
-    }
-    add(conv_rings(layer).inputs, layout_.conv_ring_bytes_per_row() / layout_.linear_layers);
-  }
+  visit_row(row, [&](std::span<std::byte> part) { parts.push_back(part); });
   return parts;
 }
 

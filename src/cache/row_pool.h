@@ -43,6 +43,9 @@ class RowPool {
   std::vector<std::span<std::byte>> row_memory(RowIndex row);
 
  private:
+  template <class Visit>
+  void visit_row(RowIndex row, Visit&& visit);
+
   SequenceLayout layout_;
   Poison poison_;
   IdPool<RowIndex> ids_;

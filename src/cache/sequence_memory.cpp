@@ -77,12 +77,14 @@ Result<Residence> SequenceMemory::admit(const Cursor& cursor) {
   sequence.row_ = *row;
   sequence.cursor_ = cursor;
   sequence.base_ = sequence.home_ = slots_.allocate().value();
-  for (int i = 0; i < pages; ++i) sequence.pages_.push_back(pages_.allocate().value());
+  for (int i = 0; i < pages; ++i) add_page(sequence);
   publish(sequence);
   return sequence;
 }
 
 bool SequenceMemory::can_fork_at(const Residence& parent, Depth committed) const {
+  // The state before the first token is not stored; what was folded since cannot be undone.
+  if (committed.tokens <= 0) return committed.tokens == 0 && parent.cursor_.checkpoint.tokens == 0;
   return resume_depth(parent.cursor_, committed.tokens, layout_.recurrence == Recurrence::replay) ==
          committed;
 }
@@ -119,7 +121,9 @@ Result<Residence> SequenceMemory::fork_at(const Residence& parent, Depth committ
   }
   // The parent's conv ring need not reach back to its checkpoint; the slot has what is needed.
   const bool at_end = parent.has_row() && committed == cursor.committed;
-  if (committed == child.cursor_.checkpoint && !at_end) load_conv_tail(child);
+  if (committed == child.cursor_.checkpoint && committed.tokens > 0 && !at_end) {
+    load_conv_tail(child);
+  }
   publish(child);
   return child;
 }
@@ -142,16 +146,23 @@ Result<Residence> SequenceMemory::checkpoint_of(const Residence& sequence) {
   return kept;
 }
 
+// Precondition: a page is free. The place for it comes first: when the list cannot grow, no page is
+// held that no list names. (share_pages() likewise.)
+void SequenceMemory::add_page(Residence& sequence) {
+  sequence.pages_.emplace_back();
+  sequence.pages_.back() = pages_.allocate().value();
+}
+
 void SequenceMemory::share_pages(const Residence& from, int tokens, Residence& to) {
   const int full = tokens / layout_.page_tokens;
   const int partial = tokens % layout_.page_tokens;
   for (int i = 0; i < full; ++i) {
     const PageId page = from.pages_[static_cast<std::size_t>(i)];
-    expect_ok(pages_.retain(page));
     to.pages_.push_back(page);
+    expect_ok(pages_.retain(page));
   }
   if (partial > 0) {
-    to.pages_.push_back(pages_.allocate().value());
+    add_page(to);
     pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(), partial);
   }
 }
@@ -202,7 +213,7 @@ Status SequenceMemory::prepare(Residence& sequence, int tokens, Phase phase) {
         "state slots: all {} are in use, and a sequence that shares its checkpoint is to fold",
         slots_.slots())};
   }
-  for (int i = 0; i < missing; ++i) sequence.pages_.push_back(pages_.allocate().value());
+  for (int i = 0; i < missing; ++i) add_page(sequence);
   if (needs_home) {
     sequence.home_ = slots_.allocate().value();
     publish(sequence);

@@ -1,11 +1,14 @@
 #include "engine/engine_service.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <future>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,10 +26,18 @@ constexpr int kKeptSequences = 8;
 // Rows of logits beyond those of the running requests, for the log-probabilities of prompts.
 constexpr int kPromptLogitRows = 64;
 
-struct Submit {
-  GenerationId id;
-  GenerationRequest request;
+// A generation whose events are not over. Engine thread only.
+struct Live {
   GenerationHandler handler;
+  std::vector<bool> open;   // choices whose end was not told
+  GenerationFinished last;  // what is known of it
+  bool deaf = false;        // the handler has thrown: it is told of ends only
+};
+using LiveMap = std::map<GenerationId, Live>;
+
+struct Submit {
+  LiveMap::node_type live;
+  GenerationRequest request;
 };
 struct Cancel {
   GenerationId id;
@@ -40,12 +51,6 @@ struct Flush {
   std::promise<int> dropped;
 };
 using Command = std::variant<Submit, Cancel, StopChoice, Flush>;
-
-// A generation whose events are not over. Engine thread only.
-struct Live {
-  GenerationHandler handler;
-  int choices = 1;
-};
 
 Status check(const ServiceOptions& options) {
   if (options.track_interval < 1 || options.track_interval % options.engine.fold_block != 0) {
@@ -77,8 +82,9 @@ struct EngineService::Parts {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<PrefixCache> cache;
   std::unique_ptr<Scheduler> scheduler;
-  std::map<GenerationId, Live> live;
+  LiveMap live;
   int failures = 0;
+  bool state_is_old = false;
 
   mutable std::mutex mutex;
   std::condition_variable wake;
@@ -93,13 +99,18 @@ struct EngineService::Parts {
 
   std::thread thread;
 
+  std::variant<GenerationId, Refusal> queue(std::optional<Refusal> refusal, Submit submit);
+
   void run();
   bool wait_for_work(std::deque<Command>& commands);
   void apply(Command& command);
+  void start(Submit& submit);
   void step();
+  void abandon(const Error& error);
   void dispatch(StepEvents events);
   void tell(GenerationId id, GenerationEvent event);
-  void end(GenerationId id, const GenerationFinished& finished);
+  void end_choice(GenerationId id, ChoiceFinished finished,
+                  const std::optional<GenerationFinished>& last);
   void give_up(const Error& error);
   void publish_state();
 };
@@ -148,29 +159,19 @@ int EngineService::threads() const { return parts_->engine->threads(); }
 
 std::variant<GenerationId, Refusal> EngineService::submit(GenerationRequest request,
                                                           GenerationHandler handler) {
-  auto refusal = parts_->scheduler->check(request);
-  const std::lock_guard lock(parts_->mutex);
-  const int most = parts_->engine->plan().rows + parts_->options.max_queued_requests.value_or(0);
-  if (parts_->failure) {
-    refusal = Refusal{Refusal::Kind::failed, "", parts_->failure->message};
-  } else if (parts_->draining) {
-    refusal = Refusal{Refusal::Kind::draining, "", "the server is about to end"};
-  } else if (!refusal && parts_->options.max_queued_requests &&
-             parts_->open_choices + request.choices > most) {
-    refusal = Refusal{Refusal::Kind::queue_full, "",
-                      fmt::format("--max-queued-requests: {} requests run or wait already, at most "
-                                  "{} can",
-                                  parts_->open_choices, most)};
+  try {
+    auto refusal = parts_->scheduler->check(request);
+    // Made here, so that the engine's thread cannot run out of memory for it.
+    LiveMap made;
+    const std::vector<bool> open(refusal ? 0 : static_cast<std::size_t>(request.choices), true);
+    GenerationFinished last;
+    last.prompt_tokens = static_cast<int>(request.prompt.size());
+    made.emplace(GenerationId{}, Live{std::move(handler), open, last, false});
+    return parts_->queue(std::move(refusal),
+                         Submit{made.extract(made.begin()), std::move(request)});
+  } catch (const std::bad_alloc&) {
+    return Refusal{Refusal::Kind::queue_full, "", "no memory for another request; try again later"};
   }
-  if (refusal) {
-    ++parts_->refused;
-    return *std::move(refusal);
-  }
-  const GenerationId id{parts_->next_id++};
-  parts_->open_choices += request.choices;
-  parts_->inbox.push_back(Submit{id, std::move(request), std::move(handler)});
-  parts_->wake.notify_one();
-  return id;
 }
 
 void EngineService::cancel(GenerationId id) {
@@ -221,11 +222,41 @@ EngineState EngineService::state() const {
   return copy;
 }
 
+// Any thread. `refusal`: what is wrong with the request by itself.
+std::variant<GenerationId, Refusal> EngineService::Parts::queue(std::optional<Refusal> refusal,
+                                                                Submit submit) {
+  const int choices = submit.request.choices;
+  const std::lock_guard lock(mutex);
+  const int most = engine->plan().rows + options.max_queued_requests.value_or(0);
+  if (failure) {
+    refusal = Refusal{Refusal::Kind::failed, "", failure->message};
+  } else if (draining) {
+    refusal = Refusal{Refusal::Kind::draining, "", "the server is about to end"};
+  } else if (!refusal && options.max_queued_requests && open_choices + choices > most) {
+    refusal = Refusal{Refusal::Kind::queue_full, "",
+                      fmt::format("--max-queued-requests: {} requests run or wait already, at most "
+                                  "{} can",
+                                  open_choices, most)};
+  }
+  if (refusal) {
+    ++refused;
+    return *std::move(refusal);
+  }
+  const GenerationId id{next_id};
+  submit.live.key() = id;
+  inbox.emplace_back(std::move(submit));
+  ++next_id;
+  open_choices += choices;
+  wake.notify_one();
+  return id;
+}
+
 // Sleeps while there is nothing to do. False when the thread is to end.
 bool EngineService::Parts::wait_for_work(std::deque<Command>& commands) {
+  commands.clear();
   std::unique_lock lock(mutex);
   wake.wait(lock, [&] { return stopping || !inbox.empty() || !scheduler->idle(); });
-  commands = std::exchange(inbox, {});
+  commands.swap(inbox);
   if (!stopping) return true;
   for (const auto& [id, generation] : live) scheduler->cancel(id);
   return !commands.empty() || !scheduler->idle();
@@ -235,36 +266,39 @@ void EngineService::Parts::run() {
   std::deque<Command> commands;
   while (wait_for_work(commands)) {
     for (Command& command : commands) apply(command);
-    if (scheduler->idle()) {
-      publish_state();
-    } else {
-      step();
-    }
+    if (!scheduler->idle()) step();
+    if (state_is_old) publish_state();
   }
 }
 
 void EngineService::Parts::apply(Command& command) {
   if (auto* submit = std::get_if<Submit>(&command)) {
-    const int choices = submit->request.choices;
-    live.emplace(submit->id, Live{std::move(submit->handler), choices});
-    std::optional<Error> failed;
-    try {
-      const auto id = scheduler->submit(std::move(submit->request), submit->id);
-      if (!id) failed = id.error();
-    } catch (const std::exception& error) {  // memory for the request's tokens, for example
-      failed = Error{error.what()};
-    }
-    if (!failed) return;
-    for (int i = 0; i < choices; ++i) {
-      tell(submit->id, ChoiceFinished{i, FinishReason::error, std::nullopt, 0, failed});
-    }
-    end(submit->id, GenerationFinished{});
+    start(*submit);
+    state_is_old = true;
   } else if (const auto* cancel = std::get_if<Cancel>(&command)) {
     scheduler->cancel(cancel->id);
   } else if (const auto* stop = std::get_if<StopChoice>(&command)) {
     scheduler->stop_choice(stop->id, stop->choice, stop->output_tokens);
   } else if (auto* flush = std::get_if<Flush>(&command)) {
-    flush->dropped.set_value(cache == nullptr ? 0 : cache->clear());
+    const int dropped = cache == nullptr ? 0 : cache->clear();
+    publish_state();  // whoever has flushed looks next
+    flush->dropped.set_value(dropped);
+  }
+}
+
+void EngineService::Parts::start(Submit& submit) {
+  const GenerationId id = submit.live.key();
+  const int choices = submit.request.choices;
+  live.insert(std::move(submit.live));
+  std::optional<Error> failed;
+  try {
+    const auto queued = scheduler->submit(std::move(submit.request), id);
+    if (!queued) failed = queued.error();
+  } catch (const std::exception& error) {  // memory for the request's tokens, for example
+    failed = Error{error.what()};
+  }
+  for (int i = 0; failed && i < choices; ++i) {
+    end_choice(id, ChoiceFinished{i, FinishReason::error, std::nullopt, 0, failed}, std::nullopt);
   }
 }
 
@@ -282,8 +316,34 @@ void EngineService::Parts::step() {
   } catch (const std::exception& error) {
     failed = Error{fmt::format("a step of the engine failed: {}", error.what())};
   }
-  dispatch(scheduler->abandon(*failed));
+  abandon(*failed);
   if (++failures == kFailuresInARow) give_up(*failed);
+}
+
+// What had ended in the step that failed was not reported, and abandoning may fail itself: whatever
+// the scheduler does not know any more has ended.
+void EngineService::Parts::abandon(const Error& error) {
+  for (bool done = false; !done;) {
+    try {
+      dispatch(scheduler->abandon(error));
+      done = true;
+    } catch (const std::exception&) {
+      continue;  // one choice at least has ended each time
+    }
+  }
+  for (auto at = live.begin(); at != live.end();) {
+    const auto next = std::next(at);
+    const GenerationId id = at->first;
+    const std::vector<bool> open = at->second.open;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      const int choice = static_cast<int>(i);
+      if (!open[i] || scheduler->has(id, choice)) continue;
+      end_choice(id, ChoiceFinished{choice, FinishReason::error, std::nullopt, 0, error},
+                 std::nullopt);
+    }
+    at = next;
+  }
+  publish_state();
 }
 
 void EngineService::Parts::give_up(const Error& error) {
@@ -305,35 +365,66 @@ void EngineService::Parts::dispatch(StepEvents events) {
   for (StepEvents::Token& token : events.tokens) {
     tell(token.request, OutputToken{token.choice, token.token, std::move(token.logprobs)});
   }
-  for (const Finished& finished : events.finished) {
+  for (Finished& finished : events.finished) {
     const int completion = static_cast<int>(finished.output.size()) + (finished.stop_token ? 1 : 0);
-    tell(finished.request, ChoiceFinished{finished.choice, finished.reason, finished.stop_token,
-                                          completion, finished.error});
-    if (finished.generation) end(finished.request, *finished.generation);
+    end_choice(finished.request,
+               ChoiceFinished{finished.choice, finished.reason, finished.stop_token, completion,
+                              std::move(finished.error)},
+               finished.generation);
   }
 }
 
+// A handler that throws has lost an event: its generation ends, and it hears of nothing but that.
 void EngineService::Parts::tell(GenerationId id, GenerationEvent event) {
   const auto found = live.find(id);
-  if (found != live.end()) found->second.handler(std::move(event));
+  if (found == live.end()) return;
+  Live& generation = found->second;
+  if (generation.deaf && !std::holds_alternative<ChoiceFinished>(event)) return;
+  try {
+    generation.handler(std::move(event));
+  } catch (const std::exception&) {
+    generation.deaf = true;
+    scheduler->cancel(id);
+  }
 }
 
-void EngineService::Parts::end(GenerationId id, const GenerationFinished& finished) {
+// With the generation's last choice, its end: `last` if that is known.
+void EngineService::Parts::end_choice(GenerationId id, ChoiceFinished finished,
+                                      const std::optional<GenerationFinished>& last) {
   const auto found = live.find(id);
   if (found == live.end()) return;
-  const Live generation = std::move(found->second);
-  live.erase(found);
+  Live& generation = found->second;
+  const auto choice = static_cast<std::size_t>(finished.choice);
+  if (choice >= generation.open.size() || !generation.open[choice]) return;
+  generation.open[choice] = false;
+  generation.last.completion_tokens += finished.completion_tokens;
+  tell(id, std::move(finished));
+  if (std::find(generation.open.begin(), generation.open.end(), true) != generation.open.end()) {
+    return;
+  }
+  const LiveMap::node_type over = live.extract(found);
   {
     const std::lock_guard lock(mutex);
-    open_choices -= generation.choices;
+    open_choices -= static_cast<int>(over.mapped().open.size());
   }
-  generation.handler(finished);
+  try {
+    over.mapped().handler(last.value_or(over.mapped().last));
+  } catch (const std::exception&) {
+    return;  // the last event: nothing is left to end
+  }
 }
 
+// Without memory for it the state stays as it was until the next occasion.
 void EngineService::Parts::publish_state() {
-  auto newest = std::make_shared<EngineState>(scheduler->state());
-  const std::lock_guard lock(mutex);
-  state = std::move(newest);
+  state_is_old = true;
+  try {
+    auto newest = std::make_shared<EngineState>(scheduler->state());
+    state_is_old = false;
+    const std::lock_guard lock(mutex);
+    state = std::move(newest);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 }  // namespace replayssm

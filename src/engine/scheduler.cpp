@@ -160,6 +160,16 @@ void Scheduler::stop_choice(GenerationId request, int index, int output_tokens) 
   std::for_each(waiting_.begin(), waiting_.end(), mark);
 }
 
+bool Scheduler::has(GenerationId request, int index) const {
+  const auto is_it = [&](const ChoicePtr& choice) {
+    const Generation* generation = choice->generation.get();
+    return generation != nullptr && generation->id == request &&
+           (choice->index == index || !generation->forked);
+  };
+  return std::any_of(running_.begin(), running_.end(), is_it) ||
+         std::any_of(waiting_.begin(), waiting_.end(), is_it);
+}
+
 // What was cancelled or stopped ends wherever it stands: it needs no room for that.
 void Scheduler::end_early(StepEvents& events) {
   const auto end = [&](const ChoicePtr& choice) {
@@ -253,9 +263,9 @@ void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, Ste
 
 void Scheduler::prompt_evaluated(Choice& choice, StepEvents& events) {
   Generation& generation = *choice.generation;
+  events.prompts.push_back({generation.id, generation.prompt});
   generation.prompt_done = true;
   choice.rules.prompt_is_done();
-  events.prompts.push_back({generation.id, generation.prompt});
   generation.prompt.logprobs = {};
 }
 
@@ -304,9 +314,7 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
     finished.stop_token = finished.output.back();
     finished.output.pop_back();
   }
-  const int completion = choice.stop_after.value_or(choice.outputs);
-  generation->completion_tokens += completion;
-  counters_.request_generation_tokens.observe(completion);
+  const int completion = static_cast<int>(finished.output.size()) + (finished.stop_token ? 1 : 0);
   finished.timings.waiting = seconds(*generation->started - generation->submitted);
   finished.timings.prefill =
       seconds((choice.outputs > 0 ? choice.first_token : now) - *generation->started);
@@ -314,6 +322,7 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
   finished.counters = difference(choice.sequence.counters, choice.before);
 
   // A first choice that ends before the others exist ends them too.
+  std::vector<Finished> others;
   for (int i = 1; !generation->forked && i < generation->request.choices; ++i) {
     Finished other;
     other.request = generation->id;
@@ -321,10 +330,15 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
     other.reason = reason;
     other.error = finished.error;
     other.prompt_tokens = generation->prompt_tokens;
-    events.finished.push_back(std::move(other));
-    --generation->unfinished;
+    others.push_back(std::move(other));
   }
-  --generation->unfinished;
+  events.finished.reserve(events.finished.size() + others.size() + 1);
+
+  // From here on nothing fails before the end is reported: a choice ends once.
+  choice.generation = nullptr;
+  generation->completion_tokens += completion;
+  generation->unfinished -= static_cast<int>(others.size()) + 1;
+  counters_.request_generation_tokens.observe(completion);
   if (generation->unfinished == 0) {
     ++counters_.requests_finished[static_cast<std::size_t>(reason)];
     counters_.end_to_end_latency.observe(seconds(now - generation->submitted));
@@ -336,17 +350,12 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
                            generation->prompt.lost_tokens, generation->prompt.lost_reason,
                            generation->completion_tokens,  finished.timings};
   }
-  if (reason != FinishReason::error) {
-    if (options_.cache != nullptr) {
-      keep_at_end(choice);
-    } else {
-      finished.sequence = std::move(choice.sequence);
-    }
-  }
-  choice.sequence = Sequence{};
+  const bool keeps = reason != FinishReason::error;
+  if (keeps && options_.cache == nullptr) finished.sequence = std::move(choice.sequence);
+  for (Finished& other : others) events.finished.push_back(std::move(other));
   events.finished.push_back(std::move(finished));
-  // Last, so that whatever fails before leaves a choice that can still be ended.
-  choice.generation = nullptr;
+  if (keeps) keep_at_end(choice);
+  choice.sequence = Sequence{};
 }
 
 void Scheduler::drop_finished() {

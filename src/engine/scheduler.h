@@ -108,6 +108,9 @@ class Scheduler {
   // tokens. Unknown ids: nothing.
   void stop_choice(GenerationId request, int choice, int output_tokens);
 
+  // Whether the choice has not ended.
+  bool has(GenerationId request, int choice) const;
+
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
@@ -118,7 +121,8 @@ class Scheduler {
   Result<StepEvents> step();
 
   // Ends everything that runs with this error and gives its memory back. What waits stays. The
-  // events include those of the step that failed.
+  // events include those of the step that failed. When it throws, it can be called again; has()
+  // then says whose end could not be reported.
   StepEvents abandon(const Error& error);
 
   EngineState state() const;
@@ -141,7 +145,7 @@ class Scheduler {
   bool make_way(const Choice& choice);
   Status place(Choice& choice);
   void account_for_reuse(Choice& choice, const PrefixCache::Match& match);
-  void pause(ChoicePtr choice);
+  void pause(ChoicePtr paused);
   int rows_taken() const;
   int pages_promised() const;
   int pages_promised(const Choice& choice) const;

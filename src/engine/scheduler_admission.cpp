@@ -87,25 +87,30 @@ Status Scheduler::place(Choice& choice) {
   PrefixCache* cache = options_.cache;
   Sequence& sequence = choice.sequence;
   const bool whole = choice.rules.prompt_logprobs().has_value();
+  bool cold = false;
   while (true) {
     PrefixCache::Match match;
     if (cache != nullptr) {
       match = cache->find(sequence.tokens, static_cast<int>(sequence.tokens.size()) - 1);
     }
-    const bool reuses = match.entry != EntryId{} && !whole;
+    const bool reuses = match.entry != EntryId{} && !whole && !cold;
     auto memory = reuses ? cache->resume(match) : engine_.memory().admit();
     if (memory) {
       sequence.memory = std::move(*memory);
-      if (whole) {
+      if (whole || (cold && match.tokens > 0)) {
         match.lost += match.tokens;
         match.tokens = 0;
-        if (match.lost > 0) match.reason = PrefixLoss::prompt_logprobs;
-        choice.generation->prompt.logprobs.assign(1, std::nullopt);
+        if (match.lost > 0)
+          match.reason = whole ? PrefixLoss::prompt_logprobs : PrefixLoss::evicted;
       }
+      if (whole) choice.generation->prompt.logprobs.assign(1, std::nullopt);
       account_for_reuse(choice, match);
       return {};
     }
     if (cache == nullptr || !cache->evict_one()) return memory.error();
+    // What would be resumed goes last. If it has gone, there is no room for both it and this
+    // choice, and bringing it back from the host would end here again.
+    cold = cold || (reuses && !cache->in_pools(match.entry));
   }
 }
 
@@ -121,8 +126,13 @@ void Scheduler::account_for_reuse(Choice& choice, const PrefixCache::Match& matc
     sequence.prompt_tokens = static_cast<int>(sequence.tokens.size()) - 1;
     return;
   }
+  if (generation.started) {
+    // What it evaluated itself before a pause is not somebody else's work; what was lost is.
+    generation.prompt.cached_tokens = std::min(generation.prompt.cached_tokens, match.tokens);
+    return;
+  }
   generation.prompt.cached_tokens = match.tokens;
-  if (options_.cache == nullptr || generation.started) return;
+  if (options_.cache == nullptr) return;
   generation.prompt.lost_tokens = match.lost;
   generation.prompt.lost_reason = match.reason;
   counters_.prefix_queries += generation.prompt_tokens;
@@ -136,13 +146,15 @@ void Scheduler::account_for_reuse(Choice& choice, const PrefixCache::Match& matc
 }
 
 // Back into the queue; its memory goes into the cache, which may need it for others.
-void Scheduler::pause(ChoicePtr choice) {
+void Scheduler::pause(ChoicePtr paused) {
+  Choice& choice = *paused;
   ++counters_.preemptions;
-  choice->evaluated_before_pause = choice->sequence.evaluated();
-  keep_at_end(*choice);
-  choice->sequence.memory = Residence{};
-  if (!choice->generation->prompt_done) choice->generation->prompt.logprobs.clear();
-  wait(std::move(choice));
+  choice.evaluated_before_pause = choice.sequence.evaluated();
+  // Its log-probabilities will be computed again with it.
+  if (choice.rules.prompt_logprobs()) choice.generation->prompt.logprobs.clear();
+  wait(std::move(paused));
+  keep_at_end(choice);
+  choice.sequence.memory = Residence{};
 }
 
 }  // namespace replayssm

@@ -50,9 +50,6 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
   while (true) {
     std::vector<StepRow> rows;
     std::optional<Error> no_room;
-    int tokens = engine_.runner().limits().tokens;
-    // Every running row may want one row of logits; what is left serves whole prompts.
-    int logits = engine_.runner().limits().logit_rows - static_cast<int>(running_.size()) + 1;
     Choice* stuck = nullptr;
     // By index: forks are added at the end.
     for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -62,6 +59,9 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
         no_room = forked.error();
       }
     }
+    int tokens = engine_.runner().limits().tokens;
+    // Every running row may want one row of logits; what is left serves whole prompts.
+    int logits = engine_.runner().limits().logit_rows - static_cast<int>(running_.size()) + 1;
     for (const Phase phase : {Phase::decode, Phase::prefill}) {
       for (const ChoicePtr& choice : running_) {
         if (choice->sequence.phase() != phase || tokens == 0 || forks_now(*choice)) continue;
@@ -103,6 +103,8 @@ bool Scheduler::forks_now(const Choice& choice) {
 // past; each evaluates that token for itself. All of them, or none when there is no room.
 Status Scheduler::fork_choices(Choice& leader) {
   const std::shared_ptr<Generation> generation = leader.generation;
+  // What the prompt's tokens before the last one predict is all there is to report of it.
+  leader.rules.prompt_is_done();
   std::vector<ChoicePtr> forks;
   for (int i = 1; i < generation->request.choices; ++i) {
     const std::uint64_t seed = generation->request.sampling.seed + static_cast<std::uint64_t>(i);
@@ -115,11 +117,11 @@ Status Scheduler::fork_choices(Choice& leader) {
     choice->generation = generation;
     choice->index = i;
     choice->rules = leader.rules;
-    choice->rules.prompt_is_done();
     choice->sequence = std::move(*sequence);
     choice->last_kept = leader.last_kept;
     forks.push_back(std::move(choice));
   }
+  running_.reserve(running_.size() + forks.size());  // all or none, also when memory runs out
   for (ChoicePtr& choice : forks) running_.push_back(std::move(choice));
   generation->forked = true;
   return {};

@@ -37,12 +37,30 @@ TEST(CliSelftest, PassesOnTheEmbeddedModelWithEveryCheck) {
   if (kSanitized) GTEST_SKIP();
   const auto result = run_program({"selftest"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  for (const char* check :
-       {"chunks of 1 ", "chunks of 7 ", "chunks of 63", "chunks of 64", "chunks of 65",
-        "batch of 3", "batch of 8", "fork: child", "fork: parent", "pause and resume",
-        "windows of 1 to 8", "float32: replay off against L = 8",
-        "float32: replay off against L = 16", "float32: replay off against L = 32",
-        "bfloat16: replay off against L = 16", "teacher-forced", "0 of 176 positions differ"}) {
+  for (const char* check : {"chunks of 1 ",
+                            "chunks of 7 ",
+                            "chunks of 63",
+                            "chunks of 64",
+                            "chunks of 65",
+                            "batch of 3",
+                            "batch of 8",
+                            "fork: child",
+                            "fork: parent",
+                            "pause and resume",
+                            "cache hit at d = 77",
+                            "cache hit at d - 1 = 76",
+                            "cache hit at its checkpoint",
+                            "host restore at d = 77",
+                            "n = 4 against n = 1",
+                            "pause in prefill through the cache",
+                            "pause in decode through the host",
+                            "windows of 1 to 8",
+                            "float32: replay off against L = 8",
+                            "float32: replay off against L = 16",
+                            "float32: replay off against L = 32",
+                            "bfloat16: replay off against L = 16",
+                            "teacher-forced",
+                            "0 of 176 positions differ"}) {
     EXPECT_NE(result.out.find(check), std::string::npos) << check;
   }
 }

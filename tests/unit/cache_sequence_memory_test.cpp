@@ -110,6 +110,29 @@ TEST(SequenceMemory, ForkCopiesTheLastPartialPageAndSharesTheFullOnes) {
   EXPECT_EQ(memory.pages().references(child.pages()[0]), 2);
 }
 
+// One token in, the position before is the beginning: nothing is read or copied for it.
+TEST(SequenceMemory, AForkBeforeTheFirstTokenIsAnEmptySequence) {
+  SequenceMemory memory(layout_of(), {3, 3, 8}, Poison::on);
+  Residence parent = memory.admit().value();
+  step(memory, parent, 1, Phase::prefill);
+  const Residence neighbour = memory.admit().value();
+  const auto bytes_of = [&](const Residence& sequence) {
+    std::vector<std::byte> bytes;
+    for (const auto part : memory.rows().row_memory(sequence.row())) {
+      bytes.insert(bytes.end(), part.begin(), part.end());
+    }
+    return bytes;
+  };
+  const auto parent_before = bytes_of(parent);
+  const auto neighbour_before = bytes_of(neighbour);
+  auto fork = memory.fork_at(parent, Depth{0});
+  ASSERT_TRUE(fork.ok());
+  EXPECT_EQ(fork->cursor(), Cursor{});
+  EXPECT_TRUE(fork->pages().empty());
+  EXPECT_EQ(bytes_of(parent), parent_before);
+  EXPECT_EQ(bytes_of(neighbour), neighbour_before);
+}
+
 TEST(SequenceMemory, ASharedCheckpointWithNoFreeSlotWaitsAndChangesNothing) {
   SequenceMemory memory(layout_of(), {3, 1, 40});
   Residence parent = memory.admit().value();

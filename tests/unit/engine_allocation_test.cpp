@@ -1,0 +1,141 @@
+// One allocation that fails, anywhere in a step or while a request is handed over: the service goes
+// on, everybody is told an end, and nothing stays held.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "failing_allocations.h"
+#include "listener.h"
+#include "small_engine.h"
+
+namespace replayssm {
+namespace {
+
+constexpr long kNever = -1;
+
+ServiceOptions service_options() {
+  ServiceOptions options;
+  options.engine = small_options();
+  options.engine.threads = 1;
+  options.engine.max_running_requests = 2;
+  options.engine.context_length = 96;
+  options.engine.step_tokens = 24;
+  options.policy = SchedulePolicy::priority;
+  options.track_interval = 16;
+  options.host_cache_bytes = 1 << 20;
+  return options;
+}
+
+std::vector<TokenId> prompt_of(int tokens, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < tokens; ++i) prompt.push_back(static_cast<TokenId>(random() % 200));
+  return prompt;
+}
+
+// Three requests that share a prefix; one has two choices, one pauses the others.
+std::vector<GenerationRequest> requests_of(unsigned seed) {
+  std::vector<GenerationRequest> requests;
+  for (unsigned i = 0; i < 3; ++i) {
+    auto prompt = prompt_of(20, seed % 5);
+    const auto own = prompt_of(9 + static_cast<int>(i), 100 * seed + i);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    GenerationRequest request{prompt, greedy(), 12, true};
+    request.choices = i == 0 ? 2 : 1;
+    request.priority = i == 2 ? 1 : 0;
+    request.branch_points = {20};
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+// Runs them with the allocation number `failing` of the engine's thread, counted from the first
+// event on, failing. Whether it came to that.
+bool run_with_failure(EngineService& service, unsigned seed, long failing) {
+  bool armed = false;  // engine thread only
+  long left = kNever;
+  std::vector<std::shared_ptr<Listener>> listeners;
+  std::vector<int> choices;
+  for (GenerationRequest& request : requests_of(seed)) {
+    choices.push_back(request.choices);
+    listeners.push_back(Listener::make([&](const GenerationEvent&) {
+      if (!std::exchange(armed, true)) fail_allocation(failing);
+    }));
+    const auto id = service.submit(std::move(request), Listener::handler(listeners.back()));
+    EXPECT_TRUE(std::holds_alternative<GenerationId>(id));
+  }
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    if (!listeners[i]->wait()) ADD_FAILURE() << "no end, with allocation " << failing << " failing";
+    SCOPED_TRACE(fmt::format("allocation {} failing", failing));
+    expect_documented_order(listeners[i]->events(), choices[i]);
+  }
+  // One more request reads the countdown and takes it away.
+  const auto last = Listener::make([&](const GenerationEvent&) {
+    left = allocations_until_failure();
+    fail_allocation(kNever);
+  });
+  const auto answer = service.submit({{1, 2, 3}, greedy(), 2, true}, Listener::handler(last));
+  EXPECT_TRUE(std::holds_alternative<GenerationId>(answer));
+  EXPECT_TRUE(last->wait());
+  return left < 0;
+}
+
+TEST(EngineAllocation, AFailureAnywhereInAStepEndsNoMoreThanThatStep) {
+  auto started = EngineService::start(service_options());
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  EngineService& service = **started;
+  const auto prompt = prompt_of(40, 7);
+  const auto expected = solo(service_options().engine, prompt, 20);
+  long failing = 0;
+  int steps = 0;
+  bool failed = true;
+  // Every one of the first; then with growing strides, to the end of the run.
+  for (; failed && !::testing::Test::HasFailure(); failing += 1 + failing / 16, ++steps) {
+    if (tests::kSanitized && steps % tests::kSanitizedShare != 0) continue;
+    failed = run_with_failure(service, static_cast<unsigned>(steps), failing);
+    if (steps % 4 != 0) continue;  // otherwise the cache goes on with what it has
+    expect_start_values(service);
+  }
+  EXPECT_GT(steps, 60);
+  EXPECT_FALSE(service.failure().has_value());
+  const auto listener = Listener::make();
+  const auto id = service.submit({prompt, greedy(), 20, true}, Listener::handler(listener));
+  ASSERT_TRUE(std::holds_alternative<GenerationId>(id));
+  ASSERT_TRUE(listener->wait());
+  EXPECT_EQ(listener->output(), expected);
+  expect_start_values(service);
+}
+
+TEST(EngineAllocation, AFailureWhileARequestIsHandedOverRefusesItAndChangesNothing) {
+  auto started = EngineService::start(service_options());
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  EngineService& service = **started;
+  int refused = 0;
+  for (long failing = 0;; ++failing) {
+    const auto listener = Listener::make();
+    auto handler = Listener::handler(listener);
+    GenerationRequest request = requests_of(1).front();
+    fail_allocation(failing);
+    auto answer = service.submit(std::move(request), std::move(handler));
+    const bool failed = allocations_until_failure() < 0;
+    fail_allocation(kNever);
+    if (!failed) {
+      ASSERT_TRUE(std::holds_alternative<GenerationId>(answer));
+      ASSERT_TRUE(listener->wait());
+      break;
+    }
+    if (const auto* refusal = std::get_if<Refusal>(&answer)) {
+      ++refused;
+      EXPECT_EQ(refusal->kind, Refusal::Kind::queue_full);
+      EXPECT_TRUE(listener->events().empty());
+    } else {
+      ASSERT_TRUE(listener->wait());
+    }
+    EXPECT_TRUE(service.idle());
+  }
+  EXPECT_GT(refused, 2);
+  expect_start_values(service);
+}
+
+}  // namespace
+}  // namespace replayssm

@@ -1,0 +1,262 @@
+// What a request asks for holds whatever the scheduler does with it: forks, pauses, batch mates.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "cached_engine.h"
+#include "grammar/grammar.h"
+
+namespace replayssm {
+namespace {
+
+constexpr TokenId kEnd = 510;  // the small model's end token
+
+// Runs everything; after so many steps a request of higher priority comes, which takes every row.
+std::vector<Finished> run_with_pauses(CachedEngine& cached, std::vector<int> at) {
+  std::vector<Finished> all;
+  for (int step = 0; !cached.scheduler->idle(); ++step) {
+    if (std::find(at.begin(), at.end(), step) != at.end()) {
+      GenerationRequest urgent{cached.prompt(20, 77), greedy(), 3, true};
+      urgent.priority = 9;
+      urgent.choices = cached.engine->plan().rows;
+      EXPECT_TRUE(cached.scheduler->submit(std::move(urgent)).ok());
+    }
+    auto events = cached.scheduler->step();
+    if (!events.ok()) {
+      ADD_FAILURE() << events.error().message;
+      break;
+    }
+    for (Finished& finished : events->finished) {
+      if (finished.prompt_tokens != 20) all.push_back(std::move(finished));
+    }
+  }
+  return all;
+}
+
+TEST(EngineRequest, NoEndTokenComesBeforeMinTokensAlsoAfterAPause) {
+  for (const bool pauses : {false, true}) {
+    for (const int min_tokens : {0, 1, 5, 12}) {
+      CachedEngine cached(cached_options(), 16, 0, SchedulePolicy::priority);
+      GenerationRequest request{cached.prompt(30, 1), greedy(), 40, false};
+      request.stop_token_ids = {7};
+      request.logit_bias = {{kEnd, 200.0F}, {7, 150.0F}};
+      request.min_tokens = min_tokens;
+      request.choices = 2;
+      ASSERT_TRUE(cached.scheduler->submit(request).ok());
+      const auto finished = pauses ? run_with_pauses(cached, {3, 6}) : run_all(*cached.scheduler);
+      ASSERT_EQ(finished.size(), 2u);
+      for (const Finished& each : finished) {
+        EXPECT_EQ(each.reason, FinishReason::stop);
+        EXPECT_EQ(each.stop_token, kEnd);
+        EXPECT_EQ(static_cast<int>(each.output.size()), min_tokens);
+      }
+      if (!pauses || min_tokens <= 5) continue;
+      EXPECT_GT(cached.scheduler->counters().preemptions, 0);
+    }
+  }
+}
+
+TEST(EngineRequest, EndsAtAStopTokenIdAlsoWhereEndTokensAreIgnored) {
+  CachedEngine cached(cached_options());
+  GenerationRequest request{cached.prompt(30, 1), greedy(), 40, true};
+  request.stop_token_ids = {7};
+  request.logit_bias = {{kEnd, 200.0F}};
+  ASSERT_TRUE(cached.scheduler->submit(request).ok());
+  EXPECT_EQ(run_all(*cached.scheduler).front().output, std::vector<TokenId>(40, kEnd));
+  request.logit_bias = {{7, 200.0F}};
+  ASSERT_TRUE(cached.scheduler->submit(request).ok());
+  const auto finished = run_all(*cached.scheduler);
+  EXPECT_EQ(finished.front().stop_token, 7);
+  EXPECT_TRUE(finished.front().output.empty());
+  EXPECT_EQ(finished.front().generation->completion_tokens, 1);
+}
+
+// Bytes as tokens.
+std::shared_ptr<const grammar::ReasoningGate> object_with_two_members() {
+  std::vector<std::string> tokens(512);
+  for (int b = 0; b < 256; ++b) tokens[static_cast<std::size_t>(b)] = static_cast<char>(b);
+  const std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  const auto trie = std::make_shared<const grammar::TokenTrie>(views, std::span(&kEnd, 1));
+  const auto schema = nlohmann::ordered_json::parse(
+      R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
+          "n": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["name", "n"]})");
+  return std::make_shared<const grammar::ReasoningGate>(
+      std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
+                                                   trie),
+      grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::ClosingTag{});
+}
+
+TEST(EngineRequest, EveryChoiceHasItsOwnConstraintAlsoAfterAPause) {
+  const auto gate = object_with_two_members();
+  for (const bool pauses : {false, true}) {
+    EngineOptions options = cached_options();
+    options.max_running_requests = 3;
+    CachedEngine cached(options, 16, 0, SchedulePolicy::priority);
+    GenerationRequest request{cached.prompt(30, 1), {}, 90, false};
+    request.sampling.temperature = 30;  // whatever the grammar allows
+    request.constraint = gate;
+    request.choices = 3;
+    ASSERT_TRUE(cached.scheduler->submit(request).ok());
+    const auto finished = pauses ? run_with_pauses(cached, {4, 9}) : run_all(*cached.scheduler);
+    ASSERT_EQ(finished.size(), 3u);
+    std::set<std::vector<TokenId>> different;
+    for (const Finished& each : finished) {
+      ASSERT_NE(each.reason, FinishReason::error) << each.error->message;
+      different.insert(each.output);
+      grammar::ReasoningGate fresh = *gate;
+      std::string text;
+      for (const TokenId token : each.output) {
+        ASSERT_TRUE(fresh.accept(token)) << text;
+        text += static_cast<char>(token);
+      }
+      if (each.reason != FinishReason::stop) continue;
+      const auto document = nlohmann::json::parse(text, nullptr, false);
+      EXPECT_TRUE(document.contains("name") && document.contains("n")) << text;
+    }
+    EXPECT_EQ(different.size(), 3u);
+  }
+}
+
+// Choice i says what a request of its own with seed + i says, whoever is paused.
+TEST(EngineRequest, AChoiceSaysWhatItsSeedSaysAlone) {
+  for (const bool pauses : {false, true}) {
+    CachedEngine cached(cached_options(), 16, 1 << 24, SchedulePolicy::priority);
+    GenerationRequest request{cached.prompt(30, 1), {}, 25, true};
+    request.sampling.temperature = 1.2;
+    request.sampling.seed = 40;
+    request.sampling.repetition_penalty = 1.3;
+    request.sampling.frequency_penalty = 0.5;
+    request.choices = 3;
+    ASSERT_TRUE(cached.scheduler->submit(request).ok());
+    const auto finished = pauses ? run_with_pauses(cached, {5, 11}) : run_all(*cached.scheduler);
+    ASSERT_EQ(finished.size(), 3u);
+    for (const Finished& each : finished) {
+      CachedEngine alone(cached_options());
+      GenerationRequest one = request;
+      one.choices = 1;
+      one.sampling.seed = 40 + static_cast<std::uint64_t>(each.choice);
+      ASSERT_TRUE(alone.scheduler->submit(one).ok());
+      EXPECT_EQ(each.output, run_all(*alone.scheduler).front().output) << each.choice;
+    }
+  }
+}
+
+TEST(EngineRequest, WhatWasEvaluatedBeforeAPauseDoesNotCountAsCached) {
+  EngineOptions options = cached_options();
+  options.max_running_requests = 1;
+  options.step_tokens = 16;
+  options.logit_rows = 2;
+  CachedEngine cached(options, 64, 0, SchedulePolicy::priority);
+  const auto prompt = cached.prompt(100, 1);
+  cached.ask(first_tokens(prompt, 25), 1);
+  ASSERT_TRUE(cached.scheduler->submit({prompt, greedy(), 10, true}).ok());
+  const auto finished = run_with_pauses(cached, {2, 5, 15});
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_GE(cached.scheduler->counters().preemptions, 2);
+  EXPECT_EQ(finished[0].reused_tokens, 25);
+  EXPECT_EQ(finished[0].generation->cached_tokens, 25);
+  EXPECT_EQ(cached.scheduler->counters().prefix_hits, 25 + 2 * 19) << "and the other one's";
+  EXPECT_EQ(finished[0].output, solo(options, prompt, 10));
+}
+
+// What a pause has lost is evaluated as a prompt is, in chunks, not token by token.
+TEST(EngineRequest, APastThatWasLostIsEvaluatedInChunks) {
+  EngineOptions options = cached_options();
+  options.max_running_requests = 1;
+  CachedEngine cached(options, 16, 0, SchedulePolicy::priority);
+  const auto prompt = cached.prompt(30, 1);
+  ASSERT_TRUE(cached.scheduler->submit({prompt, greedy(), 80, true}).ok());
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(cached.scheduler->step().ok());
+  GenerationRequest urgent{cached.prompt(20, 2), greedy(), 2, true};
+  urgent.priority = 1;
+  ASSERT_TRUE(cached.scheduler->submit(urgent).ok());
+  ASSERT_TRUE(cached.scheduler->step().ok());
+  cached.cache.clear();
+  const std::int64_t steps = cached.scheduler->counters().steps;
+  const auto finished = run_all(*cached.scheduler);
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].output, solo(options, prompt, 80));
+  EXPECT_GT(cached.scheduler->counters().recomputed_tokens, 80);
+  // 20 tokens were still to come; the rest is what 90 tokens take in chunks.
+  EXPECT_LT(cached.scheduler->counters().steps - steps, 35);
+}
+
+// Eviction is by use: what others branch off stays, however old it is.
+TEST(EngineRequest, AnEntryThatIsResumedFromStays) {
+  CachedEngine cached(cached_options(), 256);
+  const auto shared = cached.prompt(40, 1);
+  cached.ask(shared, 1);
+  for (unsigned i = 0; i < 20; ++i) {
+    EXPECT_EQ(cached.ask(joined(shared, cached.prompt(20, 10 + i)), 1).reused_tokens, 40) << i;
+  }
+}
+
+// A step's rows of logits are counted with the choices that join in it.
+TEST(EngineRequest, LogProbabilitiesOfAPromptLeaveRowsOfLogitsToChoicesThatPart) {
+  EngineOptions options = cached_options();
+  options.step_tokens = 128;
+  options.logit_rows = 16;
+  CachedEngine cached(options);
+  GenerationRequest whole{cached.prompt(200, 1), greedy(), 3, true};
+  whole.prompt_logprobs = true;
+  ASSERT_TRUE(cached.scheduler->submit(whole).ok());
+  GenerationRequest several{cached.prompt(30, 2), greedy(), 20, true};
+  several.choices = 3;
+  ASSERT_TRUE(cached.scheduler->submit(several).ok());
+  for (const Finished& finished : run_all(*cached.scheduler)) {
+    EXPECT_EQ(finished.reason, FinishReason::length);
+  }
+}
+
+TEST(EngineRequest, LogProbabilitiesOfAPromptAreWholeWithChoicesAndPauses) {
+  EngineOptions options = cached_options();
+  options.step_tokens = 20;
+  options.logit_rows = 20;
+  const auto logprobs_of = [&](int choices, std::vector<int> pauses) {
+    CachedEngine cached(options, 16, 0, SchedulePolicy::priority);
+    GenerationRequest request{cached.prompt(70, 1), greedy(), 8, true};
+    request.prompt_logprobs = true;
+    request.choices = choices;
+    EXPECT_TRUE(cached.scheduler->submit(request).ok());
+    std::vector<double> values;
+    int prompts = 0;
+    for (int step = 0; !cached.scheduler->idle(); ++step) {
+      if (std::find(pauses.begin(), pauses.end(), step) != pauses.end()) {
+        GenerationRequest urgent{cached.prompt(9, 5), greedy(), 2, true};
+        urgent.priority = 1;
+        urgent.choices = 4;
+        EXPECT_TRUE(cached.scheduler->submit(std::move(urgent)).ok());
+      }
+      auto events = cached.scheduler->step();
+      EXPECT_TRUE(events.ok());
+      for (const auto& prompt : events->prompts) {
+        if (prompt.request != GenerationId{0}) continue;
+        ++prompts;
+        for (const auto& each : prompt.event.logprobs) {
+          values.push_back(each ? each->logprob : 0);
+        }
+      }
+    }
+    EXPECT_EQ(prompts, 1);
+    // Once the prompt is reported, a paused choice comes back from the cache.
+    if (!pauses.empty() && pauses.front() > 6) {
+      EXPECT_GT(cached.scheduler->counters().preemptions, 0);
+      EXPECT_EQ(cached.scheduler->counters().recomputed_tokens, 0);
+    }
+    return values;
+  };
+  const auto expected = logprobs_of(1, {});
+  ASSERT_EQ(expected.size(), 70u);
+  EXPECT_EQ(logprobs_of(3, {}), expected);
+  for (int pause = 1; pause < 9; ++pause) {
+    EXPECT_EQ(logprobs_of(1, {pause}), expected) << pause;
+    EXPECT_EQ(logprobs_of(3, {pause}), expected) << pause;
+  }
+}
+
+}  // namespace
+}  // namespace replayssm
