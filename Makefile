@@ -68,7 +68,7 @@ format-check:
 
 # The folders that clang-tidy finds nothing in; another one joins when it is clean:
 # make tidy TIDY="src/text" says what is left there.
-TIDY ?= src/replay src/core src/cache src/engine src/server
+TIDY ?= src/replay src/core src/cache src/engine
 tidy:
 	@tools/install_packages.sh build lint
 	cmake --preset dev >/dev/null
