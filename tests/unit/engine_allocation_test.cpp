@@ -53,6 +53,7 @@ std::vector<GenerationRequest> requests_of(unsigned seed) {
 // event on, failing. Whether it came to that.
 bool run_with_failure(EngineService& service, unsigned seed, long failing) {
   bool armed = false;  // engine thread only
+  bool read = false;
   long left = kNever;
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<int> choices;
@@ -71,6 +72,7 @@ bool run_with_failure(EngineService& service, unsigned seed, long failing) {
   }
   // One more request reads the countdown and takes it away.
   const auto last = Listener::make([&](const GenerationEvent&) {
+    if (std::exchange(read, true)) return;
     left = allocations_until_failure();
     fail_allocation(kNever);
   });
