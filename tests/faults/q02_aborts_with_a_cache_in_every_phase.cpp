@@ -42,7 +42,8 @@ TEST(Q02, ACancelledRequestEndsAtTheNextStepInEveryPhaseAndGivesEverythingBack) 
           // Two that go first: the victim is paused for one of them.
           if (i == 4 || i == 9) add_neighbour(1);
           if (i == 9) add_neighbour(1);
-          for (const Finished& each : scheduler.step().value().finished) {
+          const StepEvents step = scheduler.step().value();
+          for (const Finished& each : step.finished) {
             EXPECT_EQ(each.output, expected);
           }
         }
