@@ -203,18 +203,19 @@ Status Engine::read_logits(const StepRow& row, std::span<const float> logits, in
   if (row.rules != nullptr && row.rules->prompt_logprobs() && row.phase == Phase::prefill) {
     const int first = sequence.evaluated() - row.logits;
     for (int i = 0; i < row.logits && first + i + 1 < sequence.prompt_tokens; ++i) {
-      if (const Status finite = check_finite(logits_of(i)); !finite) {
+      if (Status finite = check_finite(logits_of(i)); !finite) {
         result.finite = false;
         return finite;
       }
-      const TokenId next = sequence.tokens[static_cast<std::size_t>(first + i + 1)];
+      const auto at = static_cast<std::size_t>(first) + static_cast<std::size_t>(i) + 1;
+      const TokenId next = sequence.tokens[at];
       result.prompt_logprobs.push_back(
           token_logprobs(logits_of(i), next, *row.rules->prompt_logprobs()));
     }
   }
   if (sequence.waiting() > 0) return {};
   const auto last = logits_of(row.logits - 1);
-  if (const Status finite = check_finite(last); !finite) {
+  if (Status finite = check_finite(last); !finite) {
     result.finite = false;
     return finite;
   }

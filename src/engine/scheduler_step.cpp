@@ -11,7 +11,7 @@ namespace replayssm {
 // A row that has no room may take it from the cache.
 Status Scheduler::prepare(const StepRow& row) {
   while (true) {
-    const Status ready = engine_.prepare(row);
+    Status ready = engine_.prepare(row);
     if (ready.ok() || options_.cache == nullptr || !options_.cache->evict_one()) return ready;
   }
 }

@@ -27,6 +27,7 @@ struct ConnectionHost {
   std::atomic<int> exchanges{0};  // responses that are not complete
   std::mutex mutex;
   std::map<Connection*, std::weak_ptr<Connection>> connections;
+  std::atomic<int> exchange_objects{0};  // until their last member is destroyed, on any thread
 };
 
 // Everything runs on the connection's strand. While a request is answered the next one's header is

@@ -24,7 +24,8 @@ std::string header_text(const http::response_header<>& header) {
 Connection::HttpExchange::HttpExchange(std::shared_ptr<Connection> connection,
                                        const HttpRequest& request, unsigned version,
                                        bool keep_alive)
-    : connection_(std::move(connection)),
+    : counted_(connection->host_.exchange_objects),
+      connection_(std::move(connection)),
       work_(connection_->socket_.get_executor()),
       request_id_(request.request_id),
       origin_(request.origin),

@@ -1,6 +1,7 @@
 // The exchange of one request on a connection. Only for connection.cpp and http_exchange.cpp.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/beast/http/message.hpp>
@@ -39,12 +40,25 @@ class Connection::HttpExchange final : public Exchange {
  private:
   using Header = boost::beast::http::response_header<>;
 
+  // Counts an exchange as there until everything else of it has been destroyed.
+  class Counted {
+   public:
+    explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+    ~Counted() { --count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    std::atomic<int>& count_;
+  };
+
   Header make_header(int status, const std::string& content_type) const;
   void add_cors(Header& header) const;
   void write(std::string bytes);
   void finish(bool keep_alive);
   void detach();
 
+  Counted counted_;                         // first: destroyed last
   std::shared_ptr<Connection> connection_;  // empty once the exchange is over
   // The threads of the sockets go on as long as somebody may post.
   boost::asio::executor_work_guard<boost::asio::any_io_executor> work_;

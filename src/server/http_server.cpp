@@ -25,6 +25,7 @@ namespace {
 
 // After the system had no descriptor or memory for a connection.
 constexpr std::chrono::milliseconds kAcceptAgain{100};
+constexpr std::chrono::milliseconds kWaitForExchanges{1};
 
 }  // namespace
 
@@ -36,7 +37,7 @@ struct HttpServer::Parts {
         text_pool(static_cast<std::size_t>(options.text_threads)),
         api(engine, frontend, std::move(model), std::move(api_options),
             [this](std::function<void()> task) { asio::post(text_pool, std::move(task)); }),
-        host{api, options.limits, {}, {}, {}},
+        host{api, options.limits, {}, {}, {}, {}},
         work(asio::make_work_guard(io)),
         acceptor(asio::make_strand(io)),
         accept_timer(acceptor.get_executor()) {}
@@ -142,6 +143,9 @@ HttpServer::~HttpServer() {
   parts.text_pool.join();
   parts.work.reset();
   for (std::thread& thread : parts.threads) thread.join();
+  // The engine's thread may be in the middle of destroying an exchange, which holds a strand of
+  // `io`.
+  while (parts.host.exchange_objects > 0) std::this_thread::sleep_for(kWaitForExchanges);
 }
 
 std::uint16_t HttpServer::port() const { return parts_->acceptor.local_endpoint().port(); }
