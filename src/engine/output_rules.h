@@ -29,7 +29,6 @@ class OutputRules {
   LogitMask mask(int outputs, int vocab_size);
   // Added to logits before sampling.
   std::span<const std::pair<TokenId, float>> logit_bias() const { return logit_bias_; }
-  bool changes_logits() const { return !logit_bias_.empty(); }
 
   // To be told of every output token. Refused when the constraint does not allow it.
   Status accept(TokenId token);

@@ -4,7 +4,6 @@
 // resumes from there, from its end or from the deepest part of it that is left.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
