@@ -3,52 +3,14 @@
 
 #include <set>
 
-#include "cache/prefix_cache.h"
-#include "small_engine.h"
+#include "cached_engine.h"
 
 namespace replayssm {
 namespace {
 
-// An engine with a cache and a scheduler over it.
-struct Serving {
-  explicit Serving(const EngineOptions& options, int track_interval = 64,
-                   std::int64_t host_bytes = 0)
-      : engine(make_engine(options)),
-        cache(engine->memory(), engine->ops(), {engine->plan().kept_rows, host_bytes}) {
-    SchedulerOptions scheduling;
-    scheduling.cache = &cache;
-    scheduling.track_interval = track_interval;
-    scheduler = std::make_unique<Scheduler>(*engine, scheduling);
-  }
-
-  Finished ask(std::vector<TokenId> prompt, int tokens = 20, std::vector<int> branch_points = {}) {
-    GenerationRequest request{std::move(prompt), greedy(), tokens, true};
-    request.branch_points = std::move(branch_points);
-    EXPECT_TRUE(scheduler->submit(std::move(request)).ok());
-    auto finished = run_all(*scheduler);
-    EXPECT_EQ(finished.size(), 1u);
-    return std::move(finished.front());
-  }
-
-  std::unique_ptr<Engine> engine;
-  PrefixCache cache;
-  std::unique_ptr<Scheduler> scheduler;
-};
-
-EngineOptions cached_options() {
-  EngineOptions options = small_options();
-  options.kept_sequences_least = 6;
-  return options;
-}
-
-std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 TEST(EngineCache, ARepeatedPromptIsReusedUpToItsLastToken) {
   for (const int tokens : {2, 15, 16, 17, 32, 33, 100}) {
-    Serving serving(cached_options());
+    CachedEngine serving(cached_options());
     const auto prompt = random_prompt(*serving.engine, tokens, 1);
     const Finished first = serving.ask(prompt);
     const Finished second = serving.ask(prompt);
@@ -64,7 +26,7 @@ TEST(EngineCache, ASecondTurnReusesThePromptAndTheAnswerOfTheFirst) {
     for (const int tokens : {1, 20, 47, 64}) {
       EngineOptions options = cached_options();
       options.recurrence = recurrence;
-      Serving serving(options);
+      CachedEngine serving(options);
       const auto prompt = random_prompt(*serving.engine, tokens, 1);
       const Finished first = serving.ask(prompt, 13);
       const auto next = joined(joined(prompt, first.output), {3, 1, 4});
@@ -74,7 +36,7 @@ TEST(EngineCache, ASecondTurnReusesThePromptAndTheAnswerOfTheFirst) {
 }
 
 TEST(EngineCache, BranchPointsAreReusedExactlyByWhatPartsThere) {
-  Serving serving(cached_options());
+  CachedEngine serving(cached_options());
   const auto system = random_prompt(*serving.engine, 77, 1);
   serving.ask(joined(system, {1, 2, 3, 4, 5}), 20, {77});
   const Finished other = serving.ask(joined(system, {9, 8, 7}), 20, {77});
@@ -82,7 +44,7 @@ TEST(EngineCache, BranchPointsAreReusedExactlyByWhatPartsThere) {
 }
 
 TEST(EngineCache, WhereTwoPromptsPartedAThirdResumes) {
-  Serving serving(cached_options(), 256);
+  CachedEngine serving(cached_options(), 256);
   const auto shared = random_prompt(*serving.engine, 100, 1);
   serving.ask(joined(shared, random_prompt(*serving.engine, 40, 2)));
   const Finished second = serving.ask(joined(shared, random_prompt(*serving.engine, 40, 3)));
@@ -97,7 +59,7 @@ TEST(EngineCache, CheckpointsLieNoFurtherApartThanTheIntervalAlongPromptAndOutpu
   for (const int interval : {16, 48, 64}) {
     EngineOptions options = cached_options();
     options.kept_sequences_least = 40;
-    Serving serving(options, interval);
+    CachedEngine serving(options, interval);
     const auto prompt = random_prompt(*serving.engine, 150, 1);
     const Finished whole = serving.ask(prompt, 90);
     std::set<int> depths = {0};
@@ -115,7 +77,7 @@ TEST(EngineCache, CheckpointsLieNoFurtherApartThanTheIntervalAlongPromptAndOutpu
 }
 
 TEST(EngineCache, AMatchThatEndsInsideRecordsSaysSo) {
-  Serving serving(cached_options(), 256);
+  CachedEngine serving(cached_options(), 256);
   const auto prompt = random_prompt(*serving.engine, 60, 1);  // c = 48 at its end
   serving.ask(prompt, 1);
   auto parted = prompt;
@@ -129,7 +91,7 @@ TEST(EngineCache, AMatchThatEndsInsideRecordsSaysSo) {
 TEST(EngineCache, WhatWasEvictedSaysSoAndIsReusedFromTheHostWhereThereIsOne) {
   for (const std::int64_t host_bytes : {std::int64_t{0}, std::int64_t{1} << 26}) {
     EngineOptions options = cached_options();
-    Serving serving(options, 256, host_bytes);
+    CachedEngine serving(options, 256, host_bytes);
     const auto prompt = random_prompt(*serving.engine, 60, 1);
     const Finished first = serving.ask(prompt);
     for (unsigned i = 0; i < 12; ++i) serving.ask(random_prompt(*serving.engine, 40, 100 + i));
@@ -150,7 +112,7 @@ TEST(EngineCache, EightForksOfAPromptUseOneBaseSlotUntilTheirFirstFold) {
   EngineOptions options = cached_options();
   options.max_running_requests = 8;
   options.step_tokens = 64;
-  Serving serving(options, 256);
+  CachedEngine serving(options, 256);
   GenerationRequest request{random_prompt(*serving.engine, 34, 1), greedy(), 40, true};
   request.sampling.temperature = 1;
   request.choices = 8;
@@ -175,7 +137,7 @@ TEST(EngineCache, EightForksOfAPromptUseOneBaseSlotUntilTheirFirstFold) {
 
 TEST(EngineCache, LogProbabilitiesOfThePromptAreThoseOfAColdEngineAndReuseNothing) {
   EngineOptions options = cached_options();
-  Serving serving(options);
+  CachedEngine serving(options);
   const auto prompt = random_prompt(*serving.engine, 70, 1);
   const auto logprobs = [&] {
     GenerationRequest request{prompt, greedy(), 1, true};
