@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "source_dir.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
@@ -20,7 +21,7 @@ void require(bool condition) {
 
 const replayssm::Tokenizer& tokenizer() {
   static const replayssm::Tokenizer loaded =
-      replayssm::Tokenizer::load(REPLAYSSM_SOURCE_DIR "/tests/data/text/qwen35").value();
+      replayssm::Tokenizer::load(replayssm::source_dir() / "tests/data/text/qwen35").value();
   return loaded;
 }
 

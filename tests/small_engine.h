@@ -14,11 +14,12 @@
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "rounds.h"
+#include "source_dir.h"
 
 namespace replayssm {
 
 inline std::filesystem::path small_checkpoint(const char* name = "ratio1_float32_flat_tied") {
-  return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data/model" / name;
+  return source_dir() / "tests/data/model" / name;
 }
 
 // A model with one gate for each head and one with a gate for each key channel.

@@ -11,6 +11,7 @@
 
 #include "core/bfloat16.h"
 #include "model/safetensors.h"
+#include "source_dir.h"
 
 namespace replayssm {
 namespace {
@@ -107,7 +108,7 @@ void set_values(EditableTensor& tensor, const std::vector<float>& values) {
 }
 
 TestCheckpoint::TestCheckpoint(std::string_view copy_of) : path_(new_directory()) {
-  const fs::path from = fs::path(REPLAYSSM_SOURCE_DIR) / "tests/data/model" / copy_of;
+  const fs::path from = source_dir() / "tests/data/model" / copy_of;
   for (const auto& entry : fs::directory_iterator(from)) {
     if (entry.path().filename() == "golden.safetensors") continue;
     fs::copy(entry.path(), path_ / entry.path().filename());

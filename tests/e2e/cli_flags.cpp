@@ -3,6 +3,7 @@
 #include <map>
 
 #include "program.h"
+#include "source_dir.h"
 
 namespace replayssm {
 namespace {
@@ -126,7 +127,7 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
 }
 
 TEST(CliFlags, ADirectoryThatIsNoCheckpointIsRefusedByFile) {
-  const std::string directory = std::string(REPLAYSSM_SOURCE_DIR) + "/docs";
+  const std::string directory = source_dir().string() + "/docs";
   for (const char* command : {"generate", "plan"}) {
     const auto result =
         run_program({command, std::string(command) == "plan" ? "--memory" : "--prompt", "1GiB",

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "source_dir.h"
 
 namespace replayssm {
 namespace {
@@ -15,17 +16,17 @@ constexpr bool kSanitized = false;
 #endif
 
 TEST(CliSelftest, PassesOnASmallRandomCheckpointWithoutTokenizer) {
-  const auto result = run_program(
-      {"selftest", "--model-path",
-       std::string(REPLAYSSM_SOURCE_DIR) + "/tests/data/model/ratio1_bfloat16_yarn_nested_tied"});
+  const auto result =
+      run_program({"selftest", "--model-path",
+                   source_dir().string() + "/tests/data/model/ratio1_bfloat16_yarn_nested_tied"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_EQ(result.out.find("FAIL"), std::string::npos);
 }
 
 TEST(CliSelftest, PassesWithBfloat16StatesAndShowsTheirDistance) {
-  const auto result = run_program(
-      {"selftest", "--mamba-ssm-dtype", "bfloat16", "--model-path",
-       std::string(REPLAYSSM_SOURCE_DIR) + "/tests/data/model/ratio1_bfloat16_yarn_nested_tied"});
+  const auto result =
+      run_program({"selftest", "--mamba-ssm-dtype", "bfloat16", "--model-path",
+                   source_dir().string() + "/tests/data/model/ratio1_bfloat16_yarn_nested_tied"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_EQ(result.out.find("FAIL"), std::string::npos) << result.out;
   for (const char* line : {"bfloat16 state, replay off", "bfloat16 state, replay on"}) {
@@ -101,9 +102,9 @@ TEST(CliEval, ABfloat16StateIsComparedWithFloat32TokenByToken) {
 }
 
 TEST(CliEval, ACheckpointWithoutQuestionsIsRefusedByFile) {
-  const auto result = run_program(
-      {"eval", "--model-path",
-       std::string(REPLAYSSM_SOURCE_DIR) + "/tests/data/model/ratio3_bfloat16_flat_untied"});
+  const auto result =
+      run_program({"eval", "--model-path",
+                   source_dir().string() + "/tests/data/model/ratio3_bfloat16_flat_untied"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("eval.jsonl"), std::string::npos) << result.err;
 }

@@ -1,4 +1,5 @@
 #include "e2e/parity_golden.h"
+#include "source_dir.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +29,7 @@ std::vector<T> values_of(const StoredTensor& tensor, StoredType type) {
 }  // namespace
 
 std::filesystem::path checkpoint_directory(std::string_view name) {
-  return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data/model" / name;
+  return source_dir() / "tests/data/model" / name;
 }
 
 Golden::Golden(std::string_view checkpoint)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cached_engine.h"
+#include "source_dir.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -16,7 +17,7 @@ namespace {
 class SharedPrefixes : public ::testing::Test {
  protected:
   SharedPrefixes()
-      : directory_(std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny"),
+      : directory_(source_dir() / "models/tiny"),
         tokenizer_(Tokenizer::load(directory_).value()),
         template_(ChatTemplate::load(directory_).value()) {
     options_.model_path = directory_;

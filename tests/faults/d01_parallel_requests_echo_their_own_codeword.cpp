@@ -7,6 +7,7 @@
 
 #include "engine/scheduler.h"
 #include "small_engine.h"
+#include "source_dir.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -17,7 +18,7 @@ constexpr std::array<const char*, 6> kCodewords{"garden-854", "lantern-482", "tu
                                                 "bridge-117", "window-305",  "candle-690"};
 
 TEST(D01, SixParallelRequestsEachEchoTheirOwnCodeword) {
-  const auto directory = std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny";
+  const auto directory = source_dir() / "models/tiny";
   const auto tokenizer = Tokenizer::load(directory);
   const auto chat_template = ChatTemplate::load(directory);
   ASSERT_TRUE(tokenizer.ok() && chat_template.ok());

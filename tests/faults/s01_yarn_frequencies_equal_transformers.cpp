@@ -10,13 +10,14 @@
 
 #include "model/config.h"
 #include "model/rope.h"
+#include "source_dir.h"
 
 namespace replayssm {
 namespace {
 
 using nlohmann::json;
 
-const std::filesystem::path kData = std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data";
+const std::filesystem::path kData = source_dir() / "tests/data";
 
 json read_json(const std::filesystem::path& path) {
   std::ifstream in(path);

@@ -13,12 +13,11 @@
 #include "scripted_engine.h"
 #include "server/api.h"
 #include "server/log.h"
+#include "source_dir.h"
 
 namespace replayssm::server {
 
-inline std::filesystem::path tiny_model() {
-  return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny";
-}
+inline std::filesystem::path tiny_model() { return source_dir() / "models/tiny"; }
 
 // Made once, with the flags' defaults.
 inline const Frontend& tiny_frontend() {
@@ -37,8 +36,7 @@ inline const Frontend& thinking_frontend() {
     set_log_level(LogLevel::off);
     FrontendOptions options;
     options.model_path = tiny_model();
-    options.chat_template =
-        std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data/server/thinking.jinja";
+    options.chat_template = source_dir() / "tests/data/server/thinking.jinja";
     return Frontend::load(options, load_config(tiny_model()).value()).value();
   }();
   return *frontend;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "api_harness.h"
+#include "source_dir.h"
 
 namespace replayssm::server {
 namespace {
@@ -33,7 +34,7 @@ std::string masked(std::string text) {
 }
 
 TEST(Transcripts, KnownClientsGetTheirKnownAnswers) {
-  const fs::path folder = fs::path(REPLAYSSM_SOURCE_DIR) / "tests/data/server/transcripts";
+  const fs::path folder = source_dir() / "tests/data/server/transcripts";
   int count = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();

@@ -8,6 +8,7 @@
 
 #include "listener.h"
 #include "small_engine.h"
+#include "source_dir.h"
 #include "test_checkpoint.h"
 
 namespace replayssm {
@@ -370,7 +371,7 @@ TEST(EngineService, ThreadsMaySubmitCancelStopFlushAndLookAtOnce) {
 // choices, clients that cancel and texts that stop.
 TEST(EngineService, AThousandRequestsAtConcurrency64EndWithEveryCounterAtItsStartValue) {
   ServiceOptions options;
-  options.engine.model_path = std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny";
+  options.engine.model_path = source_dir() / "models/tiny";
   options.engine.max_running_requests = 24;
   options.engine.context_length = 128;
   options.engine.poison = Poison::on;

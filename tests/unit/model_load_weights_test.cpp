@@ -6,6 +6,7 @@
 
 #include "model/safetensors.h"
 #include "model/weights.h"
+#include "source_dir.h"
 #include "test_checkpoint.h"
 
 namespace replayssm {
@@ -163,7 +164,7 @@ TEST(ModelWeights, vision_tower_and_draft_head_are_left_alone) {
 }
 
 TEST(ModelWeights, the_embedded_checkpoint_loads) {
-  const auto directory = std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny";
+  const auto directory = source_dir() / "models/tiny";
   const auto config = load_config(directory);
   ASSERT_TRUE(config.ok()) << config.error().message;
   const auto weights = load_weights(directory, *config);

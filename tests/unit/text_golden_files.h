@@ -10,12 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "source_dir.h"
 #include "text/tokenizer.h"
 
 namespace replayssm {
 
 inline std::filesystem::path text_data(std::string_view name) {
-  return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "tests/data/text" / name;
+  return source_dir() / "tests/data/text" / name;
 }
 
 // Key order is kept, as the template's tojson needs it. Fails the test if there is no such file.

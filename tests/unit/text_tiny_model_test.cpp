@@ -1,6 +1,7 @@
 // The embedded model's tokenizer and chat template against Hugging Face's transformers.
 #include <gtest/gtest.h>
 
+#include "source_dir.h"
 #include "text/chat_template.h"
 #include "unit/text_golden_files.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-std::filesystem::path tiny() { return std::filesystem::path(REPLAYSSM_SOURCE_DIR) / "models/tiny"; }
+std::filesystem::path tiny() { return source_dir() / "models/tiny"; }
 
 TEST(TinyModel, EncodesTextAsTransformersDoes) {
   const Result<Tokenizer> tokenizer = Tokenizer::load(tiny());
