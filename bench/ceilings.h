@@ -13,9 +13,12 @@ struct Ceilings {
   double read_gb_per_s = 0;    // bytes read
 };
 
-// The best of several ways to walk through at least `bytes` bytes (ceilings.cpp lists them), each
-// the median of three passes by all threads of the pool.
+// The fastest pass over at least `bytes` bytes by all threads of the pool, of several ways to walk
+// through them (ceilings.cpp lists these) and three passes of each.
 Ceilings measure_ceilings(ThreadPool& pool, std::size_t bytes);
+
+// Of each the higher: what is measured before and after something else bounds it from both sides.
+Ceilings higher(const Ceilings& a, const Ceilings& b);
 
 // Size of the last-level cache in bytes; 32 MiB where the system does not say.
 std::size_t last_level_cache_bytes();

@@ -66,7 +66,7 @@ class RotatingSets {
 struct Repeats {
   int steps;  // of a sample
   int least;  // samples
-  int most;   // samples: multiples of `least` up to here while they take less than a second
+  int most;   // samples: multiples of `least` up to here while they take less than three seconds
 };
 
 struct Times {
@@ -97,7 +97,7 @@ struct Timer {
     std::vector<double> own, packed;
     double spent_us = 0;
     for (int pass = 0; pass <= repeats.most; ++pass) {
-      if (pass > repeats.least && pass % repeats.least == 1 && spent_us > 1e6) break;
+      if (pass > repeats.least && pass % repeats.least == 1 && spent_us > 3e6) break;
       double own_us = 0, packed_us = 0;
       for (int i = 0; i < steps; ++i) {
         own_us += elapsed_us([&] {
@@ -249,6 +249,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
       break;
     }
   }
+  report.ceilings = higher(report.ceilings, measure_ceilings(pool, 2 * cache));
   report.time_us = times.own_us;
   if (with_packed) report.packed_time_us = times.packed_us;
   if (o.op == Op::decode) {
