@@ -22,7 +22,13 @@ for threads in ${THREADS:-1 $(nproc)}; do
         if [ "${RESUME:-}" = 1 ] && python3 "$table" "$out" has "$commit" "${command[*]}"; then
           continue
         fi
-        "$replayssm" "${command[@]}" | tee /dev/stderr | python3 "$table" "$out" add "${command[*]}"
+        runs=$("$replayssm" "${command[@]}" | tee /dev/stderr)
+        if python3 "$table" "$out" close <<<"$runs"; then
+          for _ in 2 3 4 5; do
+            runs+=$'\n'$("$replayssm" "${command[@]}" | tee /dev/stderr)
+          done
+        fi
+        python3 "$table" "$out" add "${command[*]}" <<<"$runs"
       done
     done
   done
