@@ -49,7 +49,7 @@ class Server:
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
-    def wait_until(self, condition, what, seconds=10):
+    def wait_until(self, condition, what, seconds=30):
         """Polls /state until condition(state) is true; returns that state."""
         end = time.monotonic() + seconds
         while True:

@@ -130,7 +130,7 @@ class Page(unittest.TestCase):
     def all(self, selector):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
-    def wait(self, condition, what, seconds=20):
+    def wait(self, condition, what, seconds=60):
         return WebDriverWait(self.driver, seconds, poll_frequency=0.05,
                              ignored_exceptions=[StaleElementReferenceException]).until(lambda _: condition(), what)
 
