@@ -7,7 +7,10 @@ namespace replayssm::server {
 namespace {
 
 Json story(int seed, int n, int tokens) {
-  return {{"prompt", "Story " + std::to_string(seed) + ": once upon a time there was a small town"},
+  // Long enough for a checkpoint, which takes a slot.
+  return {{"prompt", "Story " + std::to_string(seed) +
+                         ": once upon a time there was a small town by the sea, and in the town "
+                         "there lived an old man who had a boat and a dog"},
           {"max_tokens", tokens},
           {"ignore_eos", true},
           {"temperature", 0},
