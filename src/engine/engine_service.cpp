@@ -347,15 +347,18 @@ void EngineService::Parts::start(Submit& submit) {
   const int choices = submit.request.choices;
   live.insert(std::move(submit.live));
   std::optional<Error> failed;
-  try {
-    const auto queued = scheduler->submit(std::move(submit.request), id);
-    if (!queued) failed = queued.error();
-  } catch (const std::exception& error) {  // memory for the request's tokens, for example
-    failed = error_of("the request was not queued", error);
-  }
   {
     const std::lock_guard lock(mutex);
     wishes.at(id).known = true;
+    if (failure) failed = copy_of(*failure);  // given up while it was in the inbox
+  }
+  try {
+    if (!failed) {
+      const auto queued = scheduler->submit(std::move(submit.request), id);
+      if (!queued) failed = queued.error();
+    }
+  } catch (const std::exception& error) {  // memory for the request's tokens, for example
+    failed = error_of("the request was not queued", error);
   }
   for (int i = 0; failed && i < choices; ++i) {
     end_choice(id, failed_choice(i, *failed), std::nullopt);

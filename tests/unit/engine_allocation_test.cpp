@@ -2,6 +2,7 @@
 // on, everybody is told an end, and nothing stays held.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <random>
 
 #include "failing_allocations.h"
@@ -139,7 +140,8 @@ TEST(EngineAllocation, CancellingAndStoppingNeedNoMemory) {
   expect_start_values(service);
 }
 
-// Six requests, one after the other; from the first event on, and again whenever one ends with an
+// Six requests, one after the other, the first of which waits for the last to be there; from the
+// first event on, and again whenever one ends with an
 // error, the allocation number `failing` fails. How many ended with errors before the engine was
 // given up; none if it was not.
 std::optional<int> errors_before_giving_up(long failing) {
@@ -152,9 +154,12 @@ std::optional<int> errors_before_giving_up(long failing) {
   }
   int errors = 0;  // engine thread only, until the last end is heard
   bool armed = false;
+  std::promise<void> submitted;
+  const std::shared_future<void> all_submitted = submitted.get_future();
   std::vector<std::shared_ptr<Listener>> listeners;
   for (int i = 0; i < 6; ++i) {
     listeners.push_back(Listener::make([&](const GenerationEvent& event) {
+      all_submitted.wait();
       const auto* end = std::get_if<ChoiceFinished>(&event);
       const bool failed = end != nullptr && end->reason == FinishReason::error;
       errors += failed ? 1 : 0;
@@ -164,6 +169,7 @@ std::optional<int> errors_before_giving_up(long failing) {
                                        Listener::handler(listeners.back()));
     EXPECT_TRUE(std::holds_alternative<GenerationId>(id));
   }
+  submitted.set_value();
   for (const auto& listener : listeners) EXPECT_TRUE(listener->wait());
   if (!(*service)->failure()) return std::nullopt;
   const auto refused = (*service)->submit({{1, 2, 3}, greedy(), 2, true}, {});

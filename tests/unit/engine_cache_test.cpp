@@ -214,21 +214,26 @@ TEST(EngineCache, WhatGaveUpItsRowStillServesItsCheckpoint) {
 }
 
 TEST(EngineCache, WhatIsUsedOrPartsKeepsItsRow) {
-  for (const bool used : {true, false}) {
+  for (const bool parts : {false, true}) {
     CachedEngine serving(cached_options(4), 256);
-    const auto prompt = serving.prompt(60, 1);
-    const Finished answer = serving.ask(prompt, 9);
-    if (used) {
-      serving.ask(prompt, 9);
-    } else {
-      serving.ask(joined(prompt, {answer.output.front() + 1}), 1);
+    GenerationRequest request{serving.prompt(60, 1), greedy(), 9, true};
+    if (parts) {  // two answers go on from the end of the prompt
+      request.choices = 2;
+      request.sampling.temperature = 20;
+      ASSERT_TRUE(serving.scheduler->submit(request).ok());
+      run_all(*serving.scheduler);
+      ASSERT_EQ(serving.cache.rows_held(), 3);
+    } else {  // one does, and then the prompt is asked again
+      serving.ask(request.prompt, 9);
+      serving.ask(request.prompt, 9);
+      ASSERT_EQ(serving.cache.rows_held(), 2);
     }
-    // Rows are missing now: what is used or parts outlives sequences that are older.
-    const int rows = serving.cache.rows_held();
-    for (int i = rows; i <= 4; ++i) {
+    // Rows are missing now: what is oldest goes, and that is no superseded one.
+    for (int i = serving.cache.rows_held(); i <= 4; ++i) {
       serving.ask(serving.prompt(10, 10 + static_cast<unsigned>(i)), 1);
     }
-    EXPECT_EQ(serving.cache.demotions(), 0) << used;
+    EXPECT_EQ(serving.cache.demotions(), 0) << parts;
+    EXPECT_EQ(serving.cache.evictions(), 1) << parts;
   }
 }
 
@@ -242,7 +247,11 @@ TEST(EngineCache, ACheckpointIsReplacedByAWholeSequenceOfItsTokens) {
     return !entry.with_records && entry.cursor.checkpoint.tokens == 32;
   }));
   serving.ask(part, 1);
-  EXPECT_EQ(serving.ask(part, 1).reused_tokens, 31);
+  std::vector<bool> with_records;
+  for (const auto& entry : serving.cache.entries()) {
+    if (entry.cursor.committed.tokens == 32) with_records.push_back(entry.with_records);
+  }
+  EXPECT_EQ(with_records, std::vector<bool>{true});
 }
 
 TEST(EngineCache, ACheckpointFromTheHostHoldsNoRow) {
