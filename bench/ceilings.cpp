@@ -61,7 +61,10 @@ void store_line(Word* to, const Word* from) {
 
 class Memory {
  public:
-  Memory(ThreadPool& pool, std::size_t bytes) : pool_(pool), data_(bytes / sizeof(Word)) {}
+  // Written once: memory that was not is no memory yet, and its reads would be too fast.
+  Memory(ThreadPool& pool, std::size_t bytes) : pool_(pool), data_(bytes / sizeof(Word)) {
+    data_.fill_bytes(0x3c);
+  }
 
   double read() {
     return best(data_.size(), 1, [this](const Walk& walk, std::size_t begin, std::size_t end) {

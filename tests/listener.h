@@ -140,7 +140,6 @@ inline void expect_start_values(EngineService& service) {
   EXPECT_EQ(state.slots_reserved, 0);
   EXPECT_EQ(state.pages.used, 0);
   EXPECT_EQ(state.host_cache_bytes, 0);
-  EXPECT_EQ(state.counters.state_copies, 0);
 }
 
 }  // namespace replayssm

@@ -22,8 +22,6 @@ std::string_view name_of(PrefixLoss loss) {
       return "tail";
     case PrefixLoss::evicted:
       return "evicted";
-    case PrefixLoss::format:
-      return "format";
     case PrefixLoss::prompt_logprobs:
       return "prompt_logprobs";
   }
@@ -80,11 +78,18 @@ bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
     }
     forget(known, false);
   }
-  while (with_records && rows_held_ >= sizes_.rows) {
-    const auto last = oldest(false, true);
-    if (last == entries_.end()) return false;
-    evict(last);
+  if (with_records && !make_row_room()) return false;
+  touch(insert(tokens, std::move(sequence)));
+  const EntryId gone = evicted_.at(tokens);
+  if (gone != EntryId{}) {
+    evicted_.erase(gone);
+    std::erase(evicted_order_, gone);
   }
+  return true;
+}
+
+// Precondition: nothing is stored for these tokens.
+PrefixCache::Entry& PrefixCache::insert(std::span<const TokenId> tokens, Residence sequence) {
   const EntryId id{next_id_++};
   const auto placed = entries_.emplace(id, Entry{}).first;
   try {
@@ -95,27 +100,62 @@ bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
   }
   Entry& entry = placed->second;
   entry.cursor = sequence.cursor();
-  entry.with_records = with_records;
+  entry.with_records = sequence.has_row();
   entry.memory = std::move(sequence);
-  touch(entry);
-  rows_held_ += with_records ? 1 : 0;
-  const EntryId gone = evicted_.at(tokens);
-  if (gone != EntryId{}) {
-    evicted_.erase(gone);
-    std::erase(evicted_order_, gone);
+  entry.made = ++clock_;
+  rows_held_ += entry.with_records ? 1 : 0;
+  return entry;
+}
+
+// The entry that was used longest ago, of those for which `wanted(id, entry)` holds.
+template <class Wanted>
+PrefixCache::Entries::iterator PrefixCache::oldest(Wanted&& wanted) {
+  auto found = entries_.end();
+  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+    if (found != entries_.end() && at->second.last_used >= found->second.last_used) continue;
+    if (wanted(at->first, at->second)) found = at;
+  }
+  return found;
+}
+
+// A place for one more row. False when the cache may hold none at all.
+bool PrefixCache::make_row_room() {
+  while (rows_held_ >= sizes_.rows) {
+    const auto holds_row = [](const Entry& entry) { return entry.memory && entry.with_records; };
+    const auto spent = oldest(
+        [&](EntryId id, const Entry& entry) { return holds_row(entry) && superseded(id, entry); });
+    if (spent != entries_.end()) {
+      if (!demote(spent)) evict(spent);
+      continue;
+    }
+    const auto last = oldest([&](EntryId, const Entry& entry) { return holds_row(entry); });
+    if (last == entries_.end()) return false;
+    evict(last);
   }
   return true;
 }
 
-PrefixCache::Entries::iterator PrefixCache::oldest(bool on_host, bool needs_row) {
-  auto found = entries_.end();
-  for (auto at = entries_.begin(); at != entries_.end(); ++at) {
-    const Entry& entry = at->second;
-    if (entry.memory ? on_host : !on_host) continue;
-    if (needs_row && !entry.with_records) continue;
-    if (found == entries_.end() || entry.last_used < found->second.last_used) found = at;
+bool PrefixCache::superseded(EntryId id, const Entry& entry) const {
+  for (EntryId next = tree_.next_below(id); next != EntryId{}; next = tree_.next_below(next)) {
+    const Entry& later = entries_.at(next);
+    if (later.memory && later.with_records && later.made > entry.last_used) return true;
   }
-  return found;
+  return false;
+}
+
+// Its checkpoint goes on as an entry of its own, as old as it was. False, with nothing changed, if
+// there is none.
+bool PrefixCache::demote(Entries::iterator entry) {
+  auto checkpoint = memory_.checkpoint_of(entry->second.memory);
+  if (!checkpoint) return false;
+  std::vector<TokenId> tokens = tree_.tokens_of(entry->first);
+  tokens.resize(static_cast<std::size_t>(checkpoint->cursor().committed.tokens));
+  if (tree_.at(tokens) == EntryId{}) {
+    insert(tokens, std::move(*checkpoint)).last_used = entry->second.last_used;
+  }
+  forget(entry, false);
+  ++demotions_;
+  return true;
 }
 
 bool PrefixCache::in_pools(EntryId entry) const {
@@ -124,7 +164,7 @@ bool PrefixCache::in_pools(EntryId entry) const {
 }
 
 bool PrefixCache::evict_one() {
-  const auto last = oldest(false, false);
+  const auto last = oldest([](EntryId, const Entry& entry) { return bool(entry.memory); });
   if (last == entries_.end()) return false;
   evict(last);
   return true;
@@ -157,7 +197,8 @@ bool PrefixCache::move_to_host(Entry& entry) {
 }
 
 void PrefixCache::make_host_room(std::int64_t bytes) {
-  while (host_bytes_ + bytes > sizes_.host_bytes) forget(oldest(true, false), true);
+  const auto on_host = [](EntryId, const Entry& entry) { return !entry.memory; };
+  while (host_bytes_ + bytes > sizes_.host_bytes) forget(oldest(on_host), true);
 }
 
 // Back into the pools. The image is given up only when that has worked. It is taken out of the
@@ -188,10 +229,8 @@ Status PrefixCache::restore(Entry& entry) {
 }
 
 Result<Residence> PrefixCache::read_entry(bool with_records, std::span<const std::byte> image) {
-  while (with_records && rows_held_ >= sizes_.rows) {
-    const auto last = oldest(false, true);
-    if (last == entries_.end()) return Error{"prefix cache: no row for an entry from the host"};
-    evict(last);
+  if (with_records && !make_row_room()) {
+    return Error{"prefix cache: no row for an entry from the host"};
   }
   ByteReader bytes(image);
   auto sequence = read_image(memory_, ops_, bytes);

@@ -29,6 +29,11 @@ struct PrefixCacheSizes {
 // Entries are evicted in the order of their last use, into host memory where there is room, and
 // return from there when they are used. No state is copied within the pools.
 //
+// Rows are scarcer than slots: a turn of a chat leaves two entries with records, at the end of its
+// prompt and at its end. An entry is superseded once a later entry with records continues it, all
+// that is known continues it there, and nothing has used it since. Where a row is missing, the
+// superseded entry that was used longest ago becomes a checkpoint only, before anything is evicted.
+//
 // Not thread-safe; destroyed before the SequenceMemory.
 class PrefixCache {
  public:
@@ -51,7 +56,7 @@ class PrefixCache {
 
   // Keeps a sequence that stands at the end of these tokens, so that it serves its depth. False,
   // and it is dropped, when it stands elsewhere, the same is there, or there is no place for its
-  // row.
+  // row. When it throws, the sequence is dropped and nothing is lost but what made room for it.
   bool keep(std::span<const TokenId> tokens, Residence sequence);
 
   // Whether the entry is there and not on the host.
@@ -72,6 +77,7 @@ class PrefixCache {
   std::int64_t host_bytes() const { return host_bytes_; }
   std::int64_t evictions() const { return evictions_; }
   std::int64_t host_restores() const { return host_restores_; }
+  std::int64_t demotions() const { return demotions_; }
 
  private:
   struct Entry {
@@ -79,18 +85,24 @@ class PrefixCache {
     bool with_records = false;
     Residence memory;              // or
     std::vector<std::byte> image;  // on the host
+    std::uint64_t made = 0;        // by the clock, like
     std::uint64_t last_used = 0;
   };
   using Entries = std::map<EntryId, Entry>;
 
   void touch(Entry& entry) { entry.last_used = ++clock_; }
+  Entry& insert(std::span<const TokenId> tokens, Residence sequence);
+  bool make_row_room();
+  bool superseded(EntryId id, const Entry& entry) const;
+  bool demote(Entries::iterator entry);
   void evict(Entries::iterator entry);
   bool move_to_host(Entry& entry);
   Status restore(Entry& entry);
   Result<Residence> read_entry(bool with_records, std::span<const std::byte> image);
   void forget(Entries::iterator entry, bool evicted);
   void remember_evicted(EntryId id);
-  Entries::iterator oldest(bool on_host, bool needs_row);
+  template <class Wanted>
+  Entries::iterator oldest(Wanted&& wanted);
   void make_host_room(std::int64_t bytes);
 
   SequenceMemory& memory_;
@@ -107,6 +119,7 @@ class PrefixCache {
   std::int64_t host_bytes_ = 0;
   std::int64_t evictions_ = 0;
   std::int64_t host_restores_ = 0;
+  std::int64_t demotions_ = 0;
 };
 
 }  // namespace replayssm

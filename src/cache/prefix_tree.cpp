@@ -131,6 +131,15 @@ void PrefixTree::merge_with_child(Node& node) {
   node.parent->children.find(child->edge.front())->second = std::move(child);
 }
 
+EntryId PrefixTree::next_below(EntryId entry) const {
+  const Node* node = nodes_.at(entry);
+  do {
+    if (node->children.size() != 1) return EntryId{};
+    node = node->children.begin()->second.get();
+  } while (node->entry == EntryId{});
+  return node->entry;
+}
+
 std::vector<TokenId> PrefixTree::tokens_of(EntryId entry) const {
   const Node* node = nodes_.at(entry);
   std::vector<TokenId> tokens(static_cast<std::size_t>(node->depth));

@@ -32,6 +32,9 @@ class PrefixTree {
   // Precondition: `entry` was inserted. Its tokens, where nothing else needs them, are forgotten.
   // Does not throw.
   void erase(EntryId entry);
+  // The nearest entry that continues this one, if all sequences that do go there; none where they
+  // part first, or where nothing goes on. Precondition as erase().
+  EntryId next_below(EntryId entry) const;
   // The tokens that the entry was inserted with. Precondition as erase().
   std::vector<TokenId> tokens_of(EntryId entry) const;
 

@@ -4,16 +4,16 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <span>
 #include <type_traits>
 
-#include "core/huge_pages.h"
+#include "core/zeroed_memory.h"
 
 namespace replayssm {
 
-// Owns `size` elements of a trivially copyable T, zeroed; in large pages where it is large and the
-// system has them. Move-only; the data pointer is stable for the buffer's life, moves included.
+// Owns `size` elements of a trivially copyable T, zeroed; large buffers take room only where they
+// were written (allocate_zeroed()). Move-only; the data pointer is stable for the buffer's life,
+// moves included.
 template <class T>
 class AlignedBuffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -21,11 +21,8 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t size)
-      : data_(static_cast<T*>(::operator new(size * sizeof(T), kAlignment))), size_(size) {
-    if (size == 0) return;
-    prefer_huge_pages(data_.get(), bytes());
-    std::memset(static_cast<void*>(data_.get()), 0, bytes());
-  }
+      : data_(static_cast<T*>(allocate_zeroed(size * sizeof(T))), Free{size * sizeof(T)}),
+        size_(size) {}
 
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
@@ -42,9 +39,9 @@ class AlignedBuffer {
   }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
   struct Free {
-    void operator()(T* p) const { ::operator delete(static_cast<void*>(p), kAlignment); }
+    std::size_t bytes = 0;
+    void operator()(T* p) const { free_zeroed(p, bytes); }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

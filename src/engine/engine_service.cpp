@@ -35,22 +35,47 @@ struct Live {
 };
 using LiveMap = std::map<GenerationId, Live>;
 
+// What callers want of a generation that is not over. Made with it, so that wishing needs no
+// memory.
+struct Wishes {
+  bool cancel = false;
+  std::vector<std::optional<int>> stop_after;  // output tokens, by choice
+  bool known = false;                          // to the scheduler
+};
+using WishMap = std::map<GenerationId, Wishes>;
+
 struct Submit {
   LiveMap::node_type live;
+  WishMap::node_type wishes;  // empty once it is queued
   GenerationRequest request;
-};
-struct Cancel {
-  GenerationId id;
-};
-struct StopChoice {
-  GenerationId id;
-  int choice;
-  int output_tokens;
 };
 struct Flush {
   std::promise<int> dropped;
 };
-using Command = std::variant<Submit, Cancel, StopChoice, Flush>;
+using Command = std::variant<Submit, Flush>;
+
+// What is said of an error when there is no memory for its words; these need none.
+Error without_memory() { return Error{"out of memory"}; }
+
+Error error_of(std::string_view what, const std::exception& error) {
+  try {
+    return Error{fmt::format("{}: {}", what, error.what())};
+  } catch (const std::bad_alloc&) {
+    return without_memory();
+  }
+}
+
+Error copy_of(const Error& error) {
+  try {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return without_memory();
+  }
+}
+
+ChoiceFinished failed_choice(int choice, const Error& error) {
+  return {choice, FinishReason::error, std::nullopt, 0, copy_of(error)};
+}
 
 Status check(const ServiceOptions& options) {
   if (options.track_interval < 1 || options.track_interval % options.engine.fold_block != 0) {
@@ -89,6 +114,8 @@ struct EngineService::Parts {
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::deque<Command> inbox;
+  WishMap wishes;  // of accepted generations that are not over
+  bool wished = false;
   std::shared_ptr<const EngineState> state = std::make_shared<EngineState>();
   std::int32_t next_id = 0;
   int open_choices = 0;
@@ -104,6 +131,7 @@ struct EngineService::Parts {
   void run();
   bool wait_for_work(std::deque<Command>& commands);
   void apply(Command& command);
+  void grant_wishes();
   void start(Submit& submit);
   void step();
   void abandon(const Error& error);
@@ -167,22 +195,33 @@ std::variant<GenerationId, Refusal> EngineService::submit(GenerationRequest requ
     GenerationFinished last;
     last.prompt_tokens = static_cast<int>(request.prompt.size());
     made.emplace(GenerationId{}, Live{std::move(handler), open, last, false});
-    return parts_->queue(std::move(refusal),
-                         Submit{made.extract(made.begin()), std::move(request)});
+    WishMap wishes;
+    wishes[GenerationId{}].stop_after.resize(open.size());
+    return parts_->queue(
+        std::move(refusal),
+        Submit{made.extract(made.begin()), wishes.extract(wishes.begin()), std::move(request)});
   } catch (const std::bad_alloc&) {
     return Refusal{Refusal::Kind::queue_full, "", "no memory for another request; try again later"};
   }
 }
 
-void EngineService::cancel(GenerationId id) {
+void EngineService::cancel(GenerationId id) noexcept {
   const std::lock_guard lock(parts_->mutex);
-  parts_->inbox.push_back(Cancel{id});
+  const auto found = parts_->wishes.find(id);
+  if (found == parts_->wishes.end()) return;
+  found->second.cancel = true;
+  parts_->wished = true;
   parts_->wake.notify_one();
 }
 
-void EngineService::stop_choice(GenerationId id, int choice, int output_tokens) {
+void EngineService::stop_choice(GenerationId id, int choice, int output_tokens) noexcept {
   const std::lock_guard lock(parts_->mutex);
-  parts_->inbox.push_back(StopChoice{id, choice, output_tokens});
+  const auto found = parts_->wishes.find(id);
+  if (found == parts_->wishes.end()) return;
+  auto& stop_after = found->second.stop_after;
+  if (choice < 0 || choice >= static_cast<int>(stop_after.size())) return;
+  stop_after[static_cast<std::size_t>(choice)] = output_tokens;
+  parts_->wished = true;
   parts_->wake.notify_one();
 }
 
@@ -244,7 +283,10 @@ std::variant<GenerationId, Refusal> EngineService::Parts::queue(std::optional<Re
   }
   const GenerationId id{next_id};
   submit.live.key() = id;
+  submit.wishes.key() = id;
+  auto own_wishes = std::move(submit.wishes);
   inbox.emplace_back(std::move(submit));
+  wishes.insert(std::move(own_wishes));
   ++next_id;
   open_choices += choices;
   wake.notify_one();
@@ -255,7 +297,7 @@ std::variant<GenerationId, Refusal> EngineService::Parts::queue(std::optional<Re
 bool EngineService::Parts::wait_for_work(std::deque<Command>& commands) {
   commands.clear();
   std::unique_lock lock(mutex);
-  wake.wait(lock, [&] { return stopping || !inbox.empty() || !scheduler->idle(); });
+  wake.wait(lock, [&] { return stopping || !inbox.empty() || wished || !scheduler->idle(); });
   commands.swap(inbox);
   if (!stopping) return true;
   for (const auto& [id, generation] : live) scheduler->cancel(id);
@@ -266,6 +308,7 @@ void EngineService::Parts::run() {
   std::deque<Command> commands;
   while (wait_for_work(commands)) {
     for (Command& command : commands) apply(command);
+    grant_wishes();
     if (!scheduler->idle()) step();
     if (state_is_old) publish_state();
   }
@@ -275,14 +318,27 @@ void EngineService::Parts::apply(Command& command) {
   if (auto* submit = std::get_if<Submit>(&command)) {
     start(*submit);
     state_is_old = true;
-  } else if (const auto* cancel = std::get_if<Cancel>(&command)) {
-    scheduler->cancel(cancel->id);
-  } else if (const auto* stop = std::get_if<StopChoice>(&command)) {
-    scheduler->stop_choice(stop->id, stop->choice, stop->output_tokens);
   } else if (auto* flush = std::get_if<Flush>(&command)) {
     const int dropped = cache == nullptr ? 0 : cache->clear();
     publish_state();  // whoever has flushed looks next
     flush->dropped.set_value(dropped);
+  }
+}
+
+// Wishes for a generation that is still in the inbox stay for the next time.
+void EngineService::Parts::grant_wishes() {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(wished, false)) return;
+  for (auto& [id, each] : wishes) {
+    if (!each.known) {
+      wished = true;
+      continue;
+    }
+    if (std::exchange(each.cancel, false)) scheduler->cancel(id);
+    for (std::size_t choice = 0; choice < each.stop_after.size(); ++choice) {
+      const auto tokens = std::exchange(each.stop_after[choice], std::nullopt);
+      if (tokens) scheduler->stop_choice(id, static_cast<int>(choice), *tokens);
+    }
   }
 }
 
@@ -291,14 +347,21 @@ void EngineService::Parts::start(Submit& submit) {
   const int choices = submit.request.choices;
   live.insert(std::move(submit.live));
   std::optional<Error> failed;
+  {
+    const std::lock_guard lock(mutex);
+    wishes.at(id).known = true;
+    if (failure) failed = copy_of(*failure);  // given up while it was in the inbox
+  }
   try {
-    const auto queued = scheduler->submit(std::move(submit.request), id);
-    if (!queued) failed = queued.error();
+    if (!failed) {
+      const auto queued = scheduler->submit(std::move(submit.request), id);
+      if (!queued) failed = queued.error();
+    }
   } catch (const std::exception& error) {  // memory for the request's tokens, for example
-    failed = Error{error.what()};
+    failed = error_of("the request was not queued", error);
   }
   for (int i = 0; failed && i < choices; ++i) {
-    end_choice(id, ChoiceFinished{i, FinishReason::error, std::nullopt, 0, failed}, std::nullopt);
+    end_choice(id, failed_choice(i, *failed), std::nullopt);
   }
 }
 
@@ -314,7 +377,7 @@ void EngineService::Parts::step() {
     }
     failed = events.error();
   } catch (const std::exception& error) {
-    failed = Error{fmt::format("a step of the engine failed: {}", error.what())};
+    failed = error_of("a step of the engine failed", error);
   }
   abandon(*failed);
   if (++failures == kFailuresInARow) give_up(*failed);
@@ -328,18 +391,15 @@ void EngineService::Parts::abandon(const Error& error) {
       dispatch(scheduler->abandon(error));
       done = true;
     } catch (const std::exception&) {
-      continue;  // one choice at least has ended each time
+      continue;  // until there is memory to report the ends with
     }
   }
   for (auto at = live.begin(); at != live.end();) {
-    const auto next = std::next(at);
+    const auto next = std::next(at);  // ending its last choice takes `at` away
     const GenerationId id = at->first;
-    const std::vector<bool> open = at->second.open;
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      const int choice = static_cast<int>(i);
-      if (!open[i] || scheduler->has(id, choice)) continue;
-      end_choice(id, ChoiceFinished{choice, FinishReason::error, std::nullopt, 0, error},
-                 std::nullopt);
+    const int choices = static_cast<int>(at->second.open.size());
+    for (int choice = 0; choice < choices; ++choice) {
+      if (!scheduler->has(id, choice)) end_choice(id, failed_choice(choice, error), std::nullopt);
     }
     at = next;
   }
@@ -349,7 +409,7 @@ void EngineService::Parts::abandon(const Error& error) {
 void EngineService::Parts::give_up(const Error& error) {
   {
     const std::lock_guard lock(mutex);
-    failure = error;
+    failure = copy_of(error);
   }
   for (const auto& [id, generation] : live) scheduler->cancel(id);
 }
@@ -406,6 +466,7 @@ void EngineService::Parts::end_choice(GenerationId id, ChoiceFinished finished,
   {
     const std::lock_guard lock(mutex);
     open_choices -= static_cast<int>(over.mapped().open.size());
+    wishes.erase(id);
   }
   try {
     over.mapped().handler(last.value_or(over.mapped().last));

@@ -50,13 +50,13 @@ class EngineService {
   std::variant<GenerationId, Refusal> submit(GenerationRequest request, GenerationHandler handler);
 
   // Ends a generation within two steps, whatever it is doing; its events end with
-  // FinishReason::cancelled. Unknown and finished ids: nothing.
-  void cancel(GenerationId id);
+  // FinishReason::cancelled. Unknown and finished ids: nothing. Needs no memory.
+  void cancel(GenerationId id) noexcept;
 
   // The text of a choice ended after its first `output_tokens` tokens (a stop string): ends it with
   // FinishReason::stop. Tokens that the engine had chosen beyond are still reported and are to be
-  // ignored. Unknown and finished ids: nothing.
-  void stop_choice(GenerationId id, int choice, int output_tokens);
+  // ignored. Unknown and finished ids: nothing. Needs no memory.
+  void stop_choice(GenerationId id, int choice, int output_tokens) noexcept;
 
   // Drops every cache entry that no running sequence uses; returns how many were dropped.
   int flush_cache();

@@ -109,6 +109,7 @@ EngineState Scheduler::state() const {
     }
     state.host_cache_bytes = options_.cache->host_bytes();
     state.counters.entries_evicted = options_.cache->evictions();
+    state.counters.entries_demoted = options_.cache->demotions();
     state.counters.host_restores = options_.cache->host_restores();
   }
   return state;

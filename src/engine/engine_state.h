@@ -33,6 +33,12 @@ class Histogram {
   double sum_ = 0;
 };
 
+// States copied from one slot to another: nothing in the engine can. Sequences and cache entries
+// share slots by reference (SequenceMemory::fork_at(), checkpoint_of()), and what a fold reads from
+// a shared slot it writes to another one, a block further. A test compares the bytes of all slots
+// (EngineCache.NoTwoSlotsHoldTheSameState).
+inline constexpr std::int64_t kStateCopies = 0;
+
 // Since the start. Only ever grow.
 struct EngineCounters {
   EngineCounters();
@@ -46,21 +52,20 @@ struct EngineCounters {
   std::int64_t recomputed_tokens = 0;  // evaluated again after a preemption
   std::int64_t nonfinite_logits = 0;
 
-  std::int64_t prefix_queries = 0;                               // prompt tokens looked up
-  std::int64_t prefix_hits = 0;                                  // of these, reused
-  std::array<std::int64_t, kPrefixLosses> prefix_tokens_lost{};  // by PrefixLoss
+  std::int64_t prefix_queries = 0;                                      // prompt tokens looked up
+  std::int64_t prefix_hits = 0;                                         // of these, reused
+  std::array<std::int64_t, kPrefixLosses.size()> prefix_tokens_lost{};  // by PrefixLoss
   std::int64_t entries_evicted = 0;
+  std::int64_t entries_demoted = 0;       // to checkpoints only
   std::int64_t publications_skipped = 0;  // no slot, row or page was free for them
   std::int64_t host_restores = 0;
 
-  std::int64_t folds_due = 0;      // blocks folded by decode and verification windows
-  std::int64_t folds_prefill = 0;  // by prompt chunks
-  std::int64_t folds_export = 0;
+  std::int64_t folds_due = 0;            // blocks folded by decode and verification windows
+  std::int64_t folds_prefill = 0;        // by prompt chunks
   std::int64_t checkpoints_running = 0;  // cache entries made while a sequence ran
   std::int64_t checkpoints_final = 0;    // and at its end
   std::int64_t state_bytes_read = 0;
   std::int64_t state_bytes_written = 0;
-  std::int64_t state_copies = 0;  // stays 0
 
   Histogram ring_occupancy;  // records pending, at every decode step of every row
   Histogram iteration_tokens;

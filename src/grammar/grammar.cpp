@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "grammar/automaton.h"
+#include "grammar/call_compiler.h"
 #include "grammar/schema_compiler.h"
 
 namespace replayssm::grammar {
@@ -67,6 +68,13 @@ struct GrammarState::Mark {
 
 Result<Grammar> Grammar::from_schema(const nlohmann::ordered_json& schema) {
   auto program = compile_schema(schema);
+  if (!program.ok()) return program.error();
+  return Grammar(std::make_shared<const Program>(std::move(*program)));
+}
+
+Result<Grammar> Grammar::tool_call(std::string_view format, std::span<const CallableTool> tools,
+                                   std::string_view closing_tag) {
+  auto program = compile_call(format, tools, closing_tag);
   if (!program.ok()) return program.error();
   return Grammar(std::make_shared<const Program>(std::move(*program)));
 }

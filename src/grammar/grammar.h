@@ -21,9 +21,10 @@
 // members come in the order of `properties`, members of other names after them; an object with
 // `properties` and no additionalProperties has no other members; keywords of one type without
 // `type` mean that type; enum and const strings have one spelling; numbers have at most 18 digits
-// before the point and 20 behind it; at most 64 arrays and objects inside each other; at most 64
-// bytes of white space in one place, none before `:` and `,` and none at the end. A member of
-// another name may come twice.
+// before the point and 20 behind it; at most 64 arrays and objects inside each other; white space
+// in one place is a space or tab, or up to two line breaks with up to 32 of them, none before `:`
+// and
+// `,` and none at the end. A member of another name may come twice.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,14 @@ namespace replayssm::grammar {
 
 struct Program;
 
+// A tool that may be called. Only a strict one has its arguments held to `parameters`, a JSON
+// schema of an object or null (no parameters).
+struct CallableTool {
+  std::string name;
+  nlohmann::ordered_json parameters;
+  bool strict = false;
+};
+
 // Immutable; copies share.
 class Grammar {
  public:
@@ -48,6 +57,12 @@ class Grammar {
   static Result<Grammar> from_schema(const nlohmann::ordered_json& schema);
   // Any JSON object.
   static Grammar json_object();
+  // What stands between <tool_call> and </tool_call> in a format of --tool-call-parser, and then
+  // `closing_tag`: one call of one of the tools. In qwen3_coder a value that is text cannot contain
+  // `</parameter`, and `enum` and `const` are the only keywords for it; a value that may be text or
+  // something other than null is refused.
+  static Result<Grammar> tool_call(std::string_view format, std::span<const CallableTool> tools,
+                                   std::string_view closing_tag);
 
   const Program& program() const { return *program_; }
 

@@ -114,9 +114,12 @@ std::string text_of(const nlohmann::ordered_json& value) { return value.dump(); 
 }  // namespace
 
 JsonRules::JsonRules(ProgramBuilder& builder) : builder_(&builder) {
-  const RuleId blank = builder.rule(builder.bytes(set_of(" \t\n\r"), builder.done()));
-  whitespace_ = builder.declare();
-  builder.define(whitespace_, builder.repeat(blank, 0, kMostWhitespace, builder.done()));
+  const RuleId blank = builder.rule(builder.bytes(set_of(" \t"), builder.done()));
+  const NodeId line_feed = builder.byte('\n', builder.done());
+  const RuleId line_break = builder.rule(builder.split(line_feed, builder.byte('\r', line_feed)));
+  const NodeId indented = builder.repeat(
+      line_break, 1, kMostLineBreaks, builder.repeat(blank, 0, kMostIndentation, builder.done()));
+  whitespace_ = builder.rule(builder.split(builder.repeat(blank, 0, 1, builder.done()), indented));
   character_ = builder.rule(any_character(builder, builder.done()));
   builder.mark_character(character_);
   const NodeId inside = any_number_of(

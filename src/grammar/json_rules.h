@@ -36,12 +36,13 @@ struct NumberRangeOf {
 std::optional<NodeId> build_number(ProgramBuilder& builder, const NumberRangeOf& range,
                                    NodeId next);
 
-// Rules that every schema may share. White space is where people write it: after `{`, `[`, `,` and
-// `:` and before `}` and `]`, at most kMostWhitespace bytes in one place, so that a text cannot go
-// on without saying anything.
+// Rules that every schema may share. White space is where and what people write: after `{`, `[`,
+// `,` and `:` and before `}` and `]`, one space or tab, or up to kMostLineBreaks and an indentation
+// of up to kMostIndentation of them. A model that prefers it to saying something soon has to.
 class JsonRules {
  public:
-  static constexpr std::uint32_t kMostWhitespace = 64;
+  static constexpr std::uint32_t kMostLineBreaks = 2;
+  static constexpr std::uint32_t kMostIndentation = 32;
 
   explicit JsonRules(ProgramBuilder& builder);
 

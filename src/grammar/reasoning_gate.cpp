@@ -3,26 +3,12 @@
 #include <algorithm>
 
 namespace replayssm::grammar {
+namespace {
 
-ReasoningGate::ReasoningGate(std::shared_ptr<ConstrainedTokens> tokens, Start start, ClosingTag tag)
-    : tokens_(tokens),
-      tag_(std::move(tag)),
-      answer_(std::move(tokens)),
-      in_reasoning_(start == Start::in_reasoning) {
-  if (!in_reasoning_) return;
-  const TokenTrie& vocabulary = tokens_->vocabulary();
-  for (std::size_t id = 0; id < vocabulary.vocabulary_size(); ++id) {
-    const std::string_view bytes = vocabulary.bytes_of(static_cast<TokenId>(id));
-    const std::size_t last = bytes.find(tag_.text.back());
-    if (last != std::string_view::npos && last + 1 < bytes.size()) {
-      closers_.push_back(static_cast<TokenId>(id));
-    }
-  }
-}
-
-std::pair<std::size_t, std::optional<std::size_t>> ReasoningGate::scan(
-    std::size_t matched, std::string_view bytes) const {
-  const std::string_view tag = tag_.text;
+// How much of the tag `bytes` ends with, if `matched` of it came before; and where in `bytes` the
+// tag was complete.
+std::pair<std::size_t, std::optional<std::size_t>> scan(std::string_view tag, std::size_t matched,
+                                                        std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     // The longest beginning of the tag that the text ends with; tags are short.
     std::size_t n = matched;
@@ -37,12 +23,78 @@ std::pair<std::size_t, std::optional<std::size_t>> ReasoningGate::scan(
   return {matched, std::nullopt};
 }
 
-bool ReasoningGate::accept(TokenId id) {
-  if (!in_reasoning_) return answer_.accept(id);
+std::shared_ptr<const std::vector<TokenId>> tokens_that_cross(const TokenTrie& vocabulary,
+                                                              std::string_view tag) {
+  auto tokens = std::make_shared<std::vector<TokenId>>();
+  for (std::size_t id = 0; id < vocabulary.vocabulary_size(); ++id) {
+    const std::string_view bytes = vocabulary.bytes_of(static_cast<TokenId>(id));
+    const std::size_t last = bytes.find(tag.back());
+    if (last != std::string_view::npos && last + 1 < bytes.size()) {
+      tokens->push_back(static_cast<TokenId>(id));
+    }
+  }
+  return tokens;
+}
+
+void set(std::span<std::uint32_t> bits, TokenId id, bool allowed) {
+  const auto at = static_cast<std::uint32_t>(id);
+  const std::uint32_t bit = 1u << (at % 32);
+  allowed ? bits[at / 32] |= bit : bits[at / 32] &= ~bit;
+}
+
+}  // namespace
+
+ReasoningGate::ReasoningGate(std::shared_ptr<ConstrainedTokens> tokens, Start start,
+                             Tag end_of_reasoning, std::optional<Calls> calls)
+    : tokens_(tokens),
+      end_of_reasoning_(std::move(end_of_reasoning)),
+      calls_(std::move(calls)),
+      phase_(start == Start::in_reasoning ? Phase::reasoning
+             : calls_                     ? Phase::text
+                                          : Phase::grammar),
+      grammar_(std::move(tokens)) {
   const TokenTrie& vocabulary = tokens_->vocabulary();
-  if (vocabulary.is_end_token(id)) return false;
-  if (tag_.token == id) {
-    in_reasoning_ = false;
+  if (phase_ == Phase::reasoning) {
+    crossing_reasoning_ = tokens_that_cross(vocabulary, end_of_reasoning_.text);
+  }
+  if (calls_) crossing_open_ = tokens_that_cross(vocabulary, calls_->open.text);
+}
+
+void ReasoningGate::enter(Phase phase) {
+  phase_ = phase;
+  matched_ = 0;
+  if (phase == Phase::grammar) grammar_ = GrammarState(tokens_);
+}
+
+bool ReasoningGate::take(std::string_view bytes) {
+  while (phase_ != Phase::grammar) {
+    const auto [matched, complete] = scan(awaited().text, matched_, bytes);
+    matched_ = matched;
+    if (!complete) return true;
+    enter(phase_ == Phase::reasoning && calls_ ? Phase::text : Phase::grammar);
+    bytes.remove_prefix(*complete);
+  }
+  if (!bytes.empty() && !grammar_.accept(bytes)) return false;
+  if (calls_ && grammar_.complete()) enter(Phase::text);
+  return true;
+}
+
+bool ReasoningGate::accept(TokenId id) {
+  const TokenTrie& vocabulary = tokens_->vocabulary();
+  if (phase_ == Phase::grammar) {
+    if (!calls_) return grammar_.accept(id);
+    if (calls_->close.token == id) {
+      if (!grammar_.finished()) return false;
+      enter(Phase::text);
+      return true;
+    }
+    if (vocabulary.is_end_token(id) || !grammar_.accept(id)) return false;
+    if (!calls_->close.token && grammar_.complete()) enter(Phase::text);
+    return true;
+  }
+  if (vocabulary.is_end_token(id)) return phase_ == Phase::text;
+  if (awaited().token == id) {
+    enter(phase_ == Phase::reasoning && calls_ ? Phase::text : Phase::grammar);
     return true;
   }
   const std::string_view bytes = vocabulary.bytes_of(id);
@@ -50,58 +102,71 @@ bool ReasoningGate::accept(TokenId id) {
     matched_ = 0;  // another control or added token
     return true;
   }
-  const auto [matched, closed] = scan(matched_, bytes);
-  if (closed && !answer_.accept(bytes.substr(*closed))) return false;
-  matched_ = matched;
-  in_reasoning_ = !closed;
+  const auto [matched, complete] = scan(awaited().text, matched_, bytes);
+  if (!complete) {
+    matched_ = matched;
+    return true;
+  }
+  ReasoningGate next = *this;
+  if (!next.take(bytes)) return false;
+  *this = std::move(next);
   return true;
 }
 
 void ReasoningGate::fill_mask(std::span<std::uint32_t> bits) const {
-  if (!in_reasoning_) return answer_.fill_mask(bits);
   const TokenTrie& vocabulary = tokens_->vocabulary();
+  if (phase_ == Phase::grammar) {
+    grammar_.fill_mask(bits);
+    if (!calls_) return;
+    for (const TokenId end : vocabulary.end_tokens()) set(bits, end, false);
+    if (calls_->close.token && grammar_.finished()) set(bits, *calls_->close.token, true);
+    return;
+  }
   std::fill(bits.begin(), bits.end(), 0u);
   const std::size_t size = vocabulary.vocabulary_size();
   for (std::size_t word = 0; word < size / 32; ++word) bits[word] = ~0u;
   if (size % 32 != 0) bits[size / 32] = (1u << (size % 32)) - 1;
-  const auto forbid = [&](TokenId id) {
-    const auto at = static_cast<std::uint32_t>(id);
-    bits[at / 32] &= ~(1u << (at % 32));
-  };
-  for (const TokenId end : vocabulary.end_tokens()) forbid(end);
-  for (const TokenId id : closers_) {
+  if (phase_ == Phase::reasoning) {
+    for (const TokenId end : vocabulary.end_tokens()) set(bits, end, false);
+  }
+  for (const TokenId id : crossing()) {
     const std::string_view bytes = vocabulary.bytes_of(id);
-    const auto [matched, closed] = scan(matched_, bytes);
-    if (!closed || *closed == bytes.size()) continue;
-    GrammarState answer = answer_;
-    if (!answer.accept(bytes.substr(*closed))) forbid(id);
+    const auto [matched, complete] = scan(awaited().text, matched_, bytes);
+    if (!complete || *complete == bytes.size()) continue;
+    ReasoningGate next = *this;
+    if (!next.take(bytes)) set(bits, id, false);
   }
 }
 
 std::string ReasoningGate::position() const {
-  if (in_reasoning_) return fmt::format("r{}", std::string_view(tag_.text).substr(0, matched_));
-  return fmt::format("a{}", answer_.position());
+  if (phase_ == Phase::grammar) return "a" + grammar_.position();
+  return fmt::format("{}{}", phase_ == Phase::reasoning ? 'r' : 't',
+                     std::string_view(awaited().text).substr(0, matched_));
 }
 
 Status ReasoningGate::restore(std::string_view position) {
-  const bool reasoning = position.starts_with('r');
-  if (!reasoning && !position.starts_with('a')) {
-    return Error{"grammar position: it begins with neither r nor a"};
+  const char kind = position.empty() ? ' ' : position.front();
+  if (kind != 'r' && kind != 'a' && !(kind == 't' && calls_)) {
+    return Error{"grammar position: it begins with none of r, t and a"};
   }
   const std::string_view text = position.substr(1);
-  if (reasoning) {
-    if (!std::string_view(tag_.text).starts_with(text) || text.size() == tag_.text.size()) {
-      return Error{"grammar position: its text does not begin the closing tag"};
-    }
-    answer_ = GrammarState(tokens_);
-    matched_ = text.size();
-  } else {
-    auto answer = GrammarState::at(tokens_, text);
-    if (!answer.ok()) return answer.error();
-    answer_ = std::move(*answer);
-    matched_ = 0;
+  if (kind == 'a') {
+    auto grammar = GrammarState::at(tokens_, text);
+    if (!grammar.ok()) return grammar.error();
+    enter(Phase::grammar);
+    grammar_ = std::move(*grammar);
+    return {};
   }
-  in_reasoning_ = reasoning;
+  const std::string_view tag = kind == 'r' ? end_of_reasoning_.text : calls_->open.text;
+  if (!tag.starts_with(text) || text.size() == tag.size()) {
+    return Error{"grammar position: its text does not begin the tag that is waited for"};
+  }
+  if (kind == 'r' && crossing_reasoning_ == nullptr) {
+    crossing_reasoning_ = tokens_that_cross(tokens_->vocabulary(), end_of_reasoning_.text);
+  }
+  enter(kind == 'r' ? Phase::reasoning : Phase::text);
+  grammar_ = GrammarState(tokens_);
+  matched_ = text.size();
   return {};
 }
 

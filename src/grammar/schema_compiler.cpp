@@ -64,12 +64,28 @@ class SchemaCompiler {
     const RuleId value = builder_.declare();
     references_["#"] = value;
     REPLAYSSM_TRY(compile_into(value, *root_, At{}));
-    const RuleId document = builder_.rule(rules_.whitespace(builder_.call(value, builder_.done())));
-    if (builder_.overflow()) return too_large();
-    return std::move(builder_).finish(document);
+    return finish(rules_.whitespace(builder_.call(value, builder_.done())));
+  }
+
+  Result<Program> compile_around(const std::function<Result<NodeId>(SchemaRules&)>& entry) {
+    if (nests_deeper(*root_, kMostJsonNesting)) {
+      return Error{fmt::format("schema: it nests deeper than {} levels", kMostJsonNesting)};
+    }
+    SchemaRules rules{builder_, rules_, [this](const Json& schema, std::string_view path) {
+                        return compile_new(schema, At{std::string(path)});
+                      }};
+    const auto node = entry(rules);
+    if (!node.ok()) return node.error();
+    return finish(*node);
   }
 
  private:
+  Result<Program> finish(NodeId document) {
+    const RuleId root = builder_.rule(document);
+    if (builder_.overflow()) return too_large();
+    return std::move(builder_).finish(root);
+  }
+
   static Error too_large() {
     return Error{fmt::format(
         "schema: it is too large; expected at most {} schemas and a grammar of {} nodes",
@@ -471,6 +487,12 @@ class SchemaCompiler {
 Result<Program> compile_schema(const Json& schema) {
   SchemaCompiler compiler(schema);
   return compiler.compile();
+}
+
+Result<Program> compile_around(const Json& root,
+                               const std::function<Result<NodeId>(SchemaRules&)>& entry) {
+  SchemaCompiler compiler(root);
+  return compiler.compile_around(entry);
 }
 
 Result<Program> compile_any_object() {

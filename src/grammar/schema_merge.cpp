@@ -155,6 +155,22 @@ bool is_annotation(std::string_view keyword) {
   return kAnnotations.contains(keyword) || keyword.starts_with("x-");
 }
 
+Json moved(Json schema, const std::string& place) {
+  if (schema.is_object()) {
+    for (auto& [key, value] : schema.items()) {
+      const bool reference = key == "$ref" && value.is_string();
+      if (reference && value.get_ref<const std::string&>().starts_with('#')) {
+        value = "#" + place + value.get<std::string>().substr(1);
+      } else {
+        value = moved(std::move(value), place);
+      }
+    }
+  } else if (schema.is_array()) {
+    for (Json& element : schema) element = moved(std::move(element), place);
+  }
+  return schema;
+}
+
 Result<const Json*> resolve_reference(const Json& root, std::string_view reference) {
   if (reference == "#") return &root;
   if (!reference.starts_with("#/")) {

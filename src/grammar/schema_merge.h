@@ -19,6 +19,10 @@ Result<const Json*> resolve_reference(const Json& root, std::string_view referen
 // oneOf in common. An error names the keyword that has no plain conjunction here.
 Result<Json> merge_schemas(const Json& first, const Json& second);
 
+// A schema as a part of another one, at the JSON pointer `place`: its references within itself move
+// along.
+Json moved(Json schema, const std::string& place);
+
 // Whether no document fits both, as far as types, enum, const and a required member with disjoint
 // constants show. References are followed in `root`.
 bool provably_disjoint(const Json& root, const Json& first, const Json& second);

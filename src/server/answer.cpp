@@ -13,6 +13,7 @@ void append(ChoiceDelta& all, ChoiceDelta delta) {
   all.content += delta.content;
   std::move(delta.calls.begin(), delta.calls.end(), std::back_inserter(all.calls));
   std::move(delta.tokens.begin(), delta.tokens.end(), std::back_inserter(all.tokens));
+  all.output_tokens = delta.output_tokens;
 }
 
 std::string finish_reason_of(const ChoiceFinished& finished, const ChoiceText& text) {
@@ -99,10 +100,7 @@ void Answer::handle(std::size_t generation, GenerationEvent event) {
 void Answer::on(std::size_t, const PromptProgress& progress) {
   if (!stream_.stream || !stream_.return_progress) return;
   open_stream();
-  Json chunk = format_->head(true);
-  chunk["choices"] = Json::array();
-  chunk["prompt_progress"] = {{"total", progress.prompt_tokens}, {"processed", progress.evaluated}};
-  exchange_->send(sse_event(chunk));
+  exchange_->send(sse_event(format_->progress_chunk(progress)));
 }
 
 void Answer::on(std::size_t generation, PromptEvaluated& evaluated) {
@@ -129,6 +127,7 @@ void Answer::on(std::size_t generation, OutputToken& token) {
     choice.stop_sent = true;
     engine_.stop_choice(owner.id, token.choice, choice.text.tokens());
   }
+  delta.output_tokens = choice.text.tokens();
   hand_on(generation, token.choice, std::move(delta), false);
 }
 
@@ -142,6 +141,7 @@ void Answer::on(std::size_t generation, ChoiceFinished& finished) {
     return fail(unavailable("the generation was cancelled: the server is about to end"));
   }
   ChoiceDelta delta = choice.text.finish();
+  delta.output_tokens = finished.completion_tokens;
   choice.finish_reason = finish_reason_of(finished, choice.text);
   usage_.reasoning_tokens += choice.text.reasoning_tokens();
   hand_on(generation, finished.choice, std::move(delta), true);
@@ -174,14 +174,7 @@ void Answer::hand_on(std::size_t generation, int choice, ChoiceDelta delta, bool
 }
 
 void Answer::send_choice(Json choice) {
-  Json chunk = format_->head(true);
-  chunk["choices"] = Json::array({std::move(choice)});
-  if (stream_.continuous_usage) {
-    chunk["usage"] = usage_json(usage_);
-  } else if (stream_.include_usage) {
-    chunk["usage"] = Json();
-  }
-  exchange_->send(sse_event(chunk));
+  exchange_->send(sse_event(format_->chunk(std::move(choice), stream_, usage_)));
 }
 
 void Answer::open_stream() {
@@ -193,7 +186,7 @@ void Answer::open_stream() {
 void Answer::complete() {
   reported_.usage.reasoning_tokens = usage_.reasoning_tokens;
   std::string finish;
-  Json choices = Json::array();
+  std::vector<Json> choices;
   for (Generation& generation : generations_) {
     for (Choice& choice : generation.choices) {
       finish += (finish.empty() ? "" : ",") + choice.finish_reason;
@@ -214,11 +207,8 @@ void Answer::complete() {
     exchange_->send(kSseDone);
     exchange_->end_stream(Exchange::After::keep_open);
   } else {
-    Json body = format_->head(false);
-    body["choices"] = std::move(choices);
-    body["usage"] = usage_json(reported_.usage);
-    body["timings"] = timings_json(reported_.usage, reported_.timings);
-    exchange_->respond(json_response(body));
+    exchange_->respond(
+        json_response(format_->answer(std::move(choices), reported_.usage, reported_.timings)));
   }
   close(200, std::move(finish));
 }

@@ -40,6 +40,33 @@ Json timings_json(const AnswerUsage& usage, const GenerationTimings& timings) {
           {"queue_ms", 1000.0 * timings.waiting}};
 }
 
+Json AnswerFormat::chunk(Json choice, const StreamOptions& stream, const AnswerUsage& usage) const {
+  Json chunk = head(true);
+  chunk["choices"] = Json::array({std::move(choice)});
+  if (stream.continuous_usage) {
+    chunk["usage"] = usage_json(usage);
+  } else if (stream.include_usage) {
+    chunk["usage"] = Json();
+  }
+  return chunk;
+}
+
+Json AnswerFormat::progress_chunk(const PromptProgress& progress) const {
+  Json chunk = head(true);
+  chunk["choices"] = Json::array();
+  chunk["prompt_progress"] = {{"total", progress.prompt_tokens}, {"processed", progress.evaluated}};
+  return chunk;
+}
+
+Json AnswerFormat::answer(std::vector<Json> choices, const AnswerUsage& usage,
+                          const GenerationTimings& timings) const {
+  Json body = head(false);
+  body["choices"] = std::move(choices);
+  body["usage"] = usage_json(usage);
+  body["timings"] = timings_json(usage, timings);
+  return body;
+}
+
 std::string token_text(const Tokenizer& tokenizer, TokenId token) {
   const std::string_view bytes = tokenizer.token_bytes(token);
   if (is_utf8(bytes)) return std::string(bytes);

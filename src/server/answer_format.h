@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/choice_text.h"
+#include "server/generation_fields.h"
 #include "server/json.h"
 
 namespace replayssm::server {
@@ -25,7 +26,7 @@ Json usage_json(const AnswerUsage& usage);
 Json timings_json(const AnswerUsage& usage, const GenerationTimings& timings);
 
 // One object an answer; it may remember what it has written. `choice` counts over all prompts of
-// the request.
+// the request. Whole answers and the chunks of streams are OpenAI's unless overridden.
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
@@ -41,6 +42,14 @@ class AnswerFormat {
   virtual Json delta(int choice, const ChoiceDelta& delta, const std::string& finish_reason) = 0;
   // One element of "choices" of a whole answer.
   virtual Json whole(int choice, const ChoiceDelta& all, const std::string& finish_reason) = 0;
+
+  // A chunk with one choice, as opening() or delta() made it; `usage` is what is known of it now.
+  virtual Json chunk(Json choice, const StreamOptions& stream, const AnswerUsage& usage) const;
+  // How far prompts are evaluated; null: that is not told.
+  virtual Json progress_chunk(const PromptProgress& progress) const;
+  // The whole answer; `choices` as whole() made them.
+  virtual Json answer(std::vector<Json> choices, const AnswerUsage& usage,
+                      const GenerationTimings& timings) const;
 };
 
 // A token as text for a list of log-probabilities: "bytes:\xf0\x9f" where it is no whole

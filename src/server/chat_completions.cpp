@@ -46,7 +46,9 @@ std::optional<ApiError> make_job(const ApiContext& context, const ChatRequest& r
   auto rendered = frontend.render(request);
   if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
   auto& prompt = std::get<ChatPrompt>(rendered);
-  auto constraint = frontend.constrain(plan.format, prompt.opens_reasoning);
+  auto constraint = plan.calls == ChoiceTextOptions::Calls::parsed
+                        ? frontend.constrain_calls(request.tools, prompt.opens_reasoning)
+                        : frontend.constrain(plan.format, prompt.opens_reasoning);
   if (auto* error = std::get_if<ApiError>(&constraint)) return std::move(*error);
 
   if (auto error = prepare(context, request.generation, std::move(prompt.tokens), job)) {

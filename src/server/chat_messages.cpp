@@ -101,6 +101,10 @@ std::optional<ApiError> check_tool(const std::string& place, const Json& tool,
   if (!parameters.is_object() && !parameters.is_null()) {
     return wrong(function_place + ".parameters", parameters, "a JSON schema");
   }
+  const Json strict = function.value("strict", Json());
+  if (!strict.is_boolean() && !strict.is_null()) {
+    return wrong(function_place + ".strict", strict, "true or false");
+  }
   return std::nullopt;
 }
 

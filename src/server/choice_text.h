@@ -34,6 +34,7 @@ struct ChoiceDelta {
   std::string content;
   std::vector<ToolCallEvent> calls;
   std::vector<ScoredToken> tokens;
+  int output_tokens = 0;  // of the choice so far, with those that are still held back
 
   bool empty() const {
     return reasoning.empty() && content.empty() && calls.empty() && tokens.empty();

@@ -27,9 +27,12 @@ bool read_prompt(const Json& value, std::vector<CompletionRequest::Prompt>& targ
   return true;
 }
 
-void read_prompts(RequestFields& fields, std::vector<CompletionRequest::Prompt>& target) {
-  const Json& value = fields.take("prompt");
-  if (!fields.ok()) return;
+}  // namespace
+
+void read_prompts(RequestFields& fields, std::string_view name,
+                  std::vector<CompletionRequest::Prompt>& target) {
+  const Json& value = fields.take(name);
+  if (!fields.ok() || value.is_null()) return;
   const bool list = value.is_array() && !value.empty() && !value[0].is_number();
   bool accepted = !value.is_array() || !value.empty();
   if (list) {
@@ -40,15 +43,16 @@ void read_prompts(RequestFields& fields, std::vector<CompletionRequest::Prompt>&
   } else {
     accepted = accepted && read_prompt(value, target);
   }
-  if (!accepted) fields.fail("prompt", refuse("prompt", shown(value), kPromptForms).message);
+  if (!accepted) fields.fail(name, refuse(name, shown(value), kPromptForms).message);
 }
-
-}  // namespace
 
 std::optional<ApiError> parse_completion_request(const Json& body, CompletionRequest& target) {
   RequestFields fields(body);
   read_generation_fields(fields, target.generation);
-  read_prompts(fields, target.prompts);
+  read_prompts(fields, "prompt", target.prompts);
+  if (target.prompts.empty()) {
+    fields.fail("prompt", refuse("prompt", "null", kPromptForms).message);
+  }
   fields.read("echo", target.echo);
   fields.read("parse_special", target.parse_special);
   fields.read("logprobs", target.top_logprobs, 0, kMostTopLogprobs);

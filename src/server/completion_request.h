@@ -25,6 +25,11 @@ struct CompletionRequest {
   std::optional<int> top_logprobs;  // empty: no log-probabilities
 };
 
+// The prompts of the field `name`: a text, a list of texts, a list of token ids, or a list of such
+// lists. Nothing where the field is missing.
+void read_prompts(RequestFields& fields, std::string_view name,
+                  std::vector<CompletionRequest::Prompt>& target);
+
 // Fills `target`; an error if the request is refused, naming the field.
 std::optional<ApiError> parse_completion_request(const Json& body, CompletionRequest& target);
 

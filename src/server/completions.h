@@ -1,4 +1,4 @@
-// POST /v1/completions.
+// POST /v1/completions, and SGLang's POST /generate.
 #pragma once
 
 #include "server/api.h"
@@ -9,5 +9,8 @@ namespace replayssm::server {
 std::optional<ApiError> completions(const std::shared_ptr<ApiContext>& context,
                                     const HttpRequest& http,
                                     const std::shared_ptr<Exchange>& exchange);
+std::optional<ApiError> generate(const std::shared_ptr<ApiContext>& context,
+                                 const HttpRequest& http,
+                                 const std::shared_ptr<Exchange>& exchange);
 
 }  // namespace replayssm::server

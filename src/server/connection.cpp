@@ -104,6 +104,9 @@ void Connection::on_header(ErrorCode error) {
   if (closed_ || close_when_written_) return;
   read_timer_.cancel();
   reading_ = Reading::nothing;
+  if (error == http::error::end_of_stream || error == http::error::partial_message) {
+    return on_end_of_input();
+  }
   const bool gone = error && !is_malformed(error);
   if (exchange_ && !gone) {
     waiting_header_ = error;  // its turn comes in end_exchange()
@@ -131,6 +134,27 @@ void Connection::on_body(ErrorCode error) {
   reading_ = Reading::nothing;
   if (error) return refuse_unread(error);
   begin_exchange();
+}
+
+// Nothing more will come. What is being answered or written still goes out.
+void Connection::on_end_of_input() {
+  input_ended_ = true;
+  if (exchange_) {
+    watch_reset();
+    const auto exchange = exchange_;
+    exchange->probe();
+  } else if (!in_flight_.empty()) {
+    close_when_written_ = true;
+  } else {
+    close();
+  }
+}
+
+void Connection::watch_reset() {
+  socket_.async_wait(Socket::wait_error, [weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!error && self) self->close();
+  });
 }
 
 // A request that could not be read. Where the fault is the client's it is told, then the connection
@@ -180,7 +204,7 @@ void Connection::end_exchange(bool keep_alive) {
   exchange_.reset();
   silence_timer_.cancel();
   if (closed_) return;
-  if (!keep_alive) {
+  if (!keep_alive || input_ended_) {
     close_when_written_ = true;
     if (in_flight_.empty() && queued_.empty()) linger();
     return;
@@ -242,7 +266,11 @@ void Connection::watch_silence() {
     const auto self = weak.lock();
     if (error || !self || !self->exchange_) return;
     const auto exchange = self->exchange_;
-    if (!self->written_since_check_) exchange->silent();
+    if (self->input_ended_) {
+      exchange->probe();
+    } else if (!self->written_since_check_) {
+      exchange->silent();
+    }
     if (self->exchange_) self->watch_silence();
   });
 }

@@ -31,8 +31,9 @@ struct ConnectionHost {
 };
 
 // Everything runs on the connection's strand. While a request is answered the next one's header is
-// read already: that is how a client that goes away is noticed. A client that closes its sending
-// side before it has its response counts as gone.
+// read already: that is how a client that goes away is noticed. One that has only closed its
+// sending side gets its response. The two look alike until something is sent: the system of a
+// client that is gone answers that with a reset, so a few bytes that every client skips are sent.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -58,6 +59,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse_unread(ErrorCode error);
   void begin_exchange();
   void end_exchange(bool keep_alive);
+  void on_end_of_input();
+  void watch_reset();
 
   void write(std::string bytes);
   void write_next();
@@ -86,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string queued_;                      // to be written next
   std::string in_flight_;                   // being written
   bool close_when_written_ = false;
+  bool input_ended_ = false;
   std::string dropped_;
   bool closed_ = false;
   bool written_since_check_ = false;

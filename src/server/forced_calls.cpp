@@ -2,26 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "grammar/schema_merge.h"
+
 namespace replayssm::server {
 namespace {
-
-// A schema moved to `place` of another one: its references within itself move along.
-Json moved(const Json& schema, const std::string& place) {
-  Json result = schema;
-  if (result.is_object()) {
-    for (auto& [key, value] : result.items()) {
-      const bool reference = key == "$ref" && value.is_string();
-      if (reference && value.get_ref<const std::string&>().starts_with('#')) {
-        value = "#" + place + value.get<std::string>().substr(1);
-      } else {
-        value = moved(value, place);
-      }
-    }
-  } else if (result.is_array()) {
-    for (Json& element : result) element = moved(element, place);
-  }
-  return result;
-}
 
 // A tool without parameters takes none.
 Json parameters_of(const Json& tool) {
@@ -55,7 +39,7 @@ OutputFormat required_call_format(const Json& tools, bool several) {
     calls.push_back({{"type", "object"},
                      {"properties",
                       {{"name", {{"const", tools[i]["function"]["name"]}}},
-                       {"arguments", moved(parameters_of(tools[i]), place)}}},
+                       {"arguments", grammar::moved(parameters_of(tools[i]), place)}}},
                      {"required", Json::array({"name", "arguments"})},
                      {"additionalProperties", false}});
   }
@@ -65,6 +49,16 @@ OutputFormat required_call_format(const Json& tools, bool several) {
   format.schema = {{"type", "array"}, {"minItems", 1}, {"items", {{"anyOf", std::move(calls)}}}};
   if (!several) format.schema["maxItems"] = 1;
   return format;
+}
+
+std::vector<grammar::CallableTool> callable_tools(const Json& tools) {
+  std::vector<grammar::CallableTool> callable;
+  for (const Json& tool : tools) {
+    const Json& function = tool["function"];
+    callable.push_back({function["name"].get<std::string>(), function.value("parameters", Json()),
+                        function.value("strict", Json()) == true});
+  }
+  return callable;
 }
 
 }  // namespace replayssm::server

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "server/forced_calls.h"
 #include "text/tokenizer_config.h"
 #include "text/tool_call_parser.h"
 
@@ -18,6 +19,12 @@ namespace {
 constexpr std::size_t kMostGrammars = 64;
 constexpr std::string_view kOpenTag = "<think>";
 constexpr std::string_view kCloseTag = "</think>";
+
+using Gate = grammar::ReasoningGate;
+
+Gate::Start start_of(bool in_reasoning) {
+  return in_reasoning ? Gate::Start::in_reasoning : Gate::Start::in_answer;
+}
 
 Result<std::string> read_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -162,10 +169,9 @@ std::vector<int> Frontend::branch_points(const ChatRequest& request, const Rende
   return points;
 }
 
-std::variant<std::shared_ptr<grammar::ConstrainedTokens>, ApiError> Frontend::constrained(
-    const OutputFormat& format) const {
-  const bool any_object = format.kind == OutputFormat::Kind::json_object;
-  const std::string key = any_object ? "" : to_text(format.schema);
+std::variant<Frontend::Tokens, ApiError> Frontend::constrained(
+    const std::string& key, const std::string& field,
+    const std::function<Result<grammar::Grammar>()>& make) const {
   {
     const std::lock_guard lock(mutex_);
     const auto known = grammars_.find(key);
@@ -179,11 +185,8 @@ std::variant<std::shared_ptr<grammar::ConstrainedTokens>, ApiError> Frontend::co
       vocabulary_ = std::make_shared<const grammar::TokenTrie>(bytes, end_tokens_);
     }
   }
-  auto made = any_object ? Result<grammar::Grammar>(grammar::Grammar::json_object())
-                         : grammar::Grammar::from_schema(format.schema);
-  if (!made) {
-    return invalid_field(format.field, fmt::format("{}: {}", format.field, made.error().message));
-  }
+  auto made = make();
+  if (!made) return invalid_field(field, fmt::format("{}: {}", field, made.error().message));
   const std::lock_guard lock(mutex_);
   if (grammars_.size() >= kMostGrammars) grammars_.clear();
   auto& entry = grammars_[key];
@@ -193,16 +196,38 @@ std::variant<std::shared_ptr<grammar::ConstrainedTokens>, ApiError> Frontend::co
   return entry;
 }
 
+grammar::ReasoningGate::Tag Frontend::tag(std::string_view text) const {
+  return {std::string(text), tokenizer_.id_of(text)};
+}
+
 std::variant<Frontend::Constraint, ApiError> Frontend::constrain(const OutputFormat& format,
                                                                  bool in_reasoning) const {
   if (format.kind == OutputFormat::Kind::text) return Constraint();
-  auto tokens = constrained(format);
+  const bool any_object = format.kind == OutputFormat::Kind::json_object;
+  auto tokens = constrained(any_object ? "" : to_text(format.schema), format.field, [&] {
+    return any_object ? Result<grammar::Grammar>(grammar::Grammar::json_object())
+                      : grammar::Grammar::from_schema(format.schema);
+  });
   if (auto* error = std::get_if<ApiError>(&tokens)) return std::move(*error);
-  using Gate = grammar::ReasoningGate;
-  return std::make_shared<const Gate>(
-      std::get<0>(std::move(tokens)),
-      in_reasoning ? Gate::Start::in_reasoning : Gate::Start::in_answer,
-      Gate::ClosingTag{std::string(kCloseTag), tokenizer_.id_of(kCloseTag)});
+  return std::make_shared<const Gate>(std::get<Tokens>(std::move(tokens)), start_of(in_reasoning),
+                                      tag(kCloseTag));
+}
+
+std::variant<Frontend::Constraint, ApiError> Frontend::constrain_calls(const Json& tools,
+                                                                       bool in_reasoning) const {
+  const std::vector<grammar::CallableTool> callable = callable_tools(tools);
+  if (std::none_of(callable.begin(), callable.end(),
+                   [](const auto& tool) { return tool.strict; })) {
+    return Constraint();
+  }
+  const Gate::Calls calls = {tag("<tool_call>"), tag("</tool_call>")};
+  auto tokens = constrained("calls " + to_text(tools), "tools", [&] {
+    return grammar::Grammar::tool_call(tool_call_parser_, callable,
+                                       calls.close.token ? "" : calls.close.text);
+  });
+  if (auto* error = std::get_if<ApiError>(&tokens)) return std::move(*error);
+  return std::make_shared<const Gate>(std::get<Tokens>(std::move(tokens)), start_of(in_reasoning),
+                                      tag(kCloseTag), calls);
 }
 
 std::variant<SamplingParams, ApiError> Frontend::resolve(const SamplingRequest& request) const {

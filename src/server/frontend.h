@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,9 @@ class Frontend {
   // the schema's keyword.
   using Constraint = std::shared_ptr<const grammar::ReasoningGate>;
   std::variant<Constraint, ApiError> constrain(const OutputFormat& format, bool in_reasoning) const;
+  // The same where the answer is free text and its calls are held to the strict ones of `tools`;
+  // null where none is. Precondition: a tool call parser.
+  std::variant<Constraint, ApiError> constrain_calls(const Json& tools, bool in_reasoning) const;
 
   // Request over checkpoint over defaults; a seed of its own for a request without one.
   std::variant<SamplingParams, ApiError> resolve(const SamplingRequest& request) const;
@@ -74,8 +78,13 @@ class Frontend {
                                                 const Json& arguments, bool open_answer) const;
   std::vector<int> branch_points(const ChatRequest& request, const RenderedPrompt& whole,
                                  const std::vector<TokenId>& tokens) const;
-  std::variant<std::shared_ptr<grammar::ConstrainedTokens>, ApiError> constrained(
-      const OutputFormat& format) const;
+  // The grammar that `make` makes, over the vocabulary; `key` tells grammars apart, `field` is to
+  // be named in its error.
+  using Tokens = std::shared_ptr<grammar::ConstrainedTokens>;
+  std::variant<Tokens, ApiError> constrained(
+      const std::string& key, const std::string& field,
+      const std::function<Result<grammar::Grammar>()>& make) const;
+  grammar::ReasoningGate::Tag tag(std::string_view text) const;
 
   Tokenizer tokenizer_;
   GenerationDefaults defaults_;
@@ -87,7 +96,7 @@ class Frontend {
   std::optional<std::uint64_t> random_seed_;
   mutable std::atomic<std::uint64_t> seeds_given_{0};
 
-  // Grammars over the vocabulary remember what they have worked out; by the schema's text.
+  // Grammars over the vocabulary remember what they have worked out; by what they were made from.
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const grammar::TokenTrie> vocabulary_;  // made when first needed
   mutable std::map<std::string, std::shared_ptr<grammar::ConstrainedTokens>> grammars_;

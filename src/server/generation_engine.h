@@ -19,8 +19,8 @@ class GenerationEngine {
   virtual int context_length() const = 0;
   virtual std::variant<GenerationId, Refusal> submit(GenerationRequest request,
                                                      GenerationHandler handler) = 0;
-  virtual void cancel(GenerationId id) = 0;
-  virtual void stop_choice(GenerationId id, int choice, int output_tokens) = 0;
+  virtual void cancel(GenerationId id) noexcept = 0;
+  virtual void stop_choice(GenerationId id, int choice, int output_tokens) noexcept = 0;
   virtual int flush_cache() = 0;
   virtual void drain() = 0;
   virtual bool idle() const = 0;
@@ -38,8 +38,8 @@ class ServiceEngine final : public GenerationEngine {
                                              GenerationHandler handler) override {
     return service_.submit(std::move(request), std::move(handler));
   }
-  void cancel(GenerationId id) override { service_.cancel(id); }
-  void stop_choice(GenerationId id, int choice, int output_tokens) override {
+  void cancel(GenerationId id) noexcept override { service_.cancel(id); }
+  void stop_choice(GenerationId id, int choice, int output_tokens) noexcept override {
     service_.stop_choice(id, choice, output_tokens);
   }
   int flush_cache() override { return service_.flush_cache(); }

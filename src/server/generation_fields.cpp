@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kAny = std::numeric_limits<int>::max();
 
+}  // namespace
+
 void read_sampling(RequestFields& fields, SamplingRequest& sampling) {
   fields.read("temperature", sampling.temperature);
   fields.read("top_p", sampling.top_p);
@@ -22,7 +24,6 @@ void read_sampling(RequestFields& fields, SamplingRequest& sampling) {
   if (top_k) sampling.top_k = *top_k == -1 ? 0 : *top_k;
 }
 
-// {"1234": -100, ..}: token ids as member names.
 void read_logit_bias(RequestFields& fields, std::vector<std::pair<TokenId, float>>& target) {
   const Json& value = fields.take("logit_bias");
   if (value.is_null()) return;
@@ -42,6 +43,8 @@ void read_logit_bias(RequestFields& fields, std::vector<std::pair<TokenId, float
     target.emplace_back(id, static_cast<float>(number));
   }
 }
+
+namespace {
 
 void read_stream_options(RequestFields& fields, StreamOptions& target) {
   fields.read("stream", target.stream);

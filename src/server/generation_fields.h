@@ -40,6 +40,11 @@ inline constexpr int kMostStopTexts = 4;
 // Alternatives of one token, at most.
 inline constexpr int kMostTopLogprobs = 20;
 
+// The sampling values: temperature, top_p, top_k, min_p, the penalties, seed.
+void read_sampling(RequestFields& fields, SamplingRequest& sampling);
+// {"1234": -100, ..}: token ids as member names.
+void read_logit_bias(RequestFields& fields, std::vector<std::pair<TokenId, float>>& target);
+
 // Everything above, the fields that are ignored (server-contract 2.2) and those that are accepted
 // with their neutral value only.
 void read_generation_fields(RequestFields& fields, GenerationFields& target);

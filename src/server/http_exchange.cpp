@@ -93,6 +93,15 @@ void Connection::HttpExchange::silent() {
   if (on_silence_) on_silence_();
 }
 
+// Before the response an interim one, which only HTTP/1.0 does not know.
+void Connection::HttpExchange::probe() {
+  if (begun_) {
+    silent();
+  } else if (chunked_) {
+    write("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+}
+
 Connection::HttpExchange::Header Connection::HttpExchange::make_header(
     int status, const std::string& content_type) const {
   Header header;

@@ -33,9 +33,11 @@ class Connection::HttpExchange final : public Exchange {
   void on_silence(std::function<void()> callback) override { on_silence_ = std::move(callback); }
   bool closed() const override { return !connection_; }
 
-  // The connection's side: the client has gone / nothing was sent for a while.
+  // The connection's side: the client has gone / nothing was sent for a while / something is to be
+  // sent that the client skips.
   void client_gone();
   void silent();
+  void probe();
 
  private:
   using Header = boost::beast::http::response_header<>;

@@ -133,8 +133,7 @@ void add_tokens(Families& families, const EngineState& state) {
                    counters.prefix_queries);
   families.counter("prefix_cache_hits_total", "Prompt tokens reused.", counters.prefix_hits);
   std::vector<std::pair<std::string, std::int64_t>> lost;
-  for (const PrefixLoss loss : {PrefixLoss::no_state, PrefixLoss::tail, PrefixLoss::evicted,
-                                PrefixLoss::format, PrefixLoss::prompt_logprobs}) {
+  for (const PrefixLoss loss : kPrefixLosses) {
     lost.emplace_back(name_of(loss), counters.prefix_tokens_lost[static_cast<std::size_t>(loss)]);
   }
   families.counters("prefix_tokens_lost_total",
@@ -148,9 +147,7 @@ void add_tokens(Families& families, const EngineState& state) {
 void add_state(Families& families, const EngineState& state) {
   const EngineCounters& counters = state.counters;
   families.counters("ring_folds_total", "Blocks folded into a state.", "reason",
-                    {{"due", counters.folds_due},
-                     {"prefill", counters.folds_prefill},
-                     {"export", counters.folds_export}});
+                    {{"due", counters.folds_due}, {"prefill", counters.folds_prefill}});
   families.histogram("ring_occupancy", "Records pending, at every decode step of every sequence.",
                      counters.ring_occupancy);
   families.gauge("state_slots_used", "Slots that hold a state, or are promised to one.",
@@ -164,7 +161,7 @@ void add_state(Families& families, const EngineState& state) {
                    counters.state_bytes_read);
   families.counter("state_bytes_written_total", "Bytes of recurrent state written.",
                    counters.state_bytes_written);
-  families.counter("state_copies_total", "States copied. Stays 0.", counters.state_copies);
+  families.counter("state_copies_total", "States copied from slot to slot. Stays 0.", kStateCopies);
   families.counters(
       "checkpoint_total", "Cache entries made.", "kind",
       {{"running", counters.checkpoints_running}, {"final", counters.checkpoints_final}});
@@ -182,6 +179,9 @@ void add_cache(Families& families, const EngineState& state) {
   families.gauge("prefix_cache_host_bytes", "Bytes of entries and sequences in host memory.",
                  static_cast<double>(state.host_cache_bytes));
   families.counter("prefix_cache_evictions_total", "Entries evicted.", counters.entries_evicted);
+  families.counter("prefix_cache_demotions_total",
+                   "Entries whose row was given up because a later one continues them.",
+                   counters.entries_demoted);
   families.counter("prefix_cache_publications_skipped_total",
                    "Entries not made because nothing was free for them.",
                    counters.publications_skipped);

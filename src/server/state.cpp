@@ -3,9 +3,6 @@
 namespace replayssm::server {
 namespace {
 
-constexpr PrefixLoss kLosses[] = {PrefixLoss::no_state, PrefixLoss::tail, PrefixLoss::evicted,
-                                  PrefixLoss::format, PrefixLoss::prompt_logprobs};
-
 Json model_facts_json(const ServedModel& model) {
   const ModelConfig& config = model.config;
   return {{"id", model.name},
@@ -80,7 +77,7 @@ Json cache_json(const EngineState& state) {
 
 Json counters_json(const EngineCounters& counters) {
   Json lost = Json::object();
-  for (const PrefixLoss loss : kLosses) {
+  for (const PrefixLoss loss : kPrefixLosses) {
     lost[std::string(name_of(loss))] = counters.prefix_tokens_lost[static_cast<std::size_t>(loss)];
   }
   return {{"steps", counters.steps},
@@ -94,17 +91,14 @@ Json counters_json(const EngineCounters& counters) {
           {"prefix_hits", counters.prefix_hits},
           {"prefix_tokens_lost", std::move(lost)},
           {"entries_evicted", counters.entries_evicted},
+          {"entries_demoted", counters.entries_demoted},
           {"publications_skipped", counters.publications_skipped},
           {"host_restores", counters.host_restores},
-          {"folds",
-           {{"due", counters.folds_due},
-            {"prefill", counters.folds_prefill},
-            {"export", counters.folds_export}}},
+          {"folds", {{"due", counters.folds_due}, {"prefill", counters.folds_prefill}}},
           {"checkpoints",
            {{"running", counters.checkpoints_running}, {"final", counters.checkpoints_final}}},
           {"state_bytes_read", counters.state_bytes_read},
-          {"state_bytes_written", counters.state_bytes_written},
-          {"state_copies", counters.state_copies}};
+          {"state_bytes_written", counters.state_bytes_written}};
 }
 
 }  // namespace

@@ -118,6 +118,19 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(answer.finish_reason, "stop")
         self.assertEqual(answer.message.content, "Door 9 is open.")
 
+    def test_strict_tools_are_called_and_held_to_their_schema(self):
+        strict = {"type": "function", "function": {**DOOR_TOOL["function"], "strict": True}}
+        choice = self.chat(user(DOOR_QUESTION), tools=[strict]).choices[0]
+        self.assertEqual(json.loads(choice.message.tool_calls[0].function.arguments), DOOR_ARGUMENTS)
+        # The model would give the door's number.
+        words = json.loads(json.dumps(strict))
+        words["function"]["parameters"]["properties"]["door"] = {"enum": ["front", "back"]}
+        call = self.chat(user(DOOR_QUESTION), tools=[words]).choices[0].message.tool_calls[0]
+        self.assertIn(json.loads(call.function.arguments)["door"], ["front", "back"])
+        # Without tools in mind the answer is free text.
+        self.assertEqual(self.chat(user("Count from 7 to 12"), tools=[strict]).choices[0]
+                         .message.tool_calls, None)
+
     def test_tools_streamed(self):
         names, arguments, identifiers, reasons = "", "", [], []
         for chunk in self.chat(user(DOOR_QUESTION), tools=[DOOR_TOOL], stream=True):

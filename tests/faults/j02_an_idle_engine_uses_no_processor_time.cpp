@@ -3,20 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <ctime>
 #include <thread>
 
 #include "listener.h"
+#include "processor_time.h"
 #include "small_engine.h"
 
 namespace replayssm {
 namespace {
-
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 TEST(J02, AnIdleServiceUsesLessThanAHundredthOfACore) {
   ServiceOptions options;

@@ -3,19 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <ctime>
 #include <thread>
 
 #include "core/thread_pool.h"
+#include "processor_time.h"
 
 namespace replayssm {
 namespace {
-
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 TEST(J02, AnIdlePoolUsesLessThanAHundredthOfACore) {
   ThreadPool pool(available_cores());

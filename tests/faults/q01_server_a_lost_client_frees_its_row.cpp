@@ -10,9 +10,9 @@ TEST(Q01, AClientThatLeavesFreesItsSlotAndRow) {
     Json body = chat_body("Tell me a story", stream);
     body.update({{"max_tokens", 900}, {"ignore_eos", true}});
     client.send(HttpClient::request("POST", "/v1/chat/completions", to_text(body)));
-    ASSERT_TRUE(RealServer::eventually([] { return real_server().service->state().running == 1; }));
+    ASSERT_TRUE(eventually([] { return real_server().service->state().running == 1; }));
     client.close();
-    EXPECT_TRUE(RealServer::eventually([] { return real_server().service->idle(); }));
+    EXPECT_TRUE(eventually([] { return real_server().service->idle(); }));
   }
 }
 

@@ -93,6 +93,7 @@ class ColdEquality : public ::testing::TestWithParam<Setting> {
 
   std::vector<int> depths() const {
     const int l = GetParam().fold_block;
+    if (tests::kSanitized) return {l - 1, l, l + 1, 77};
     return {1, l - 1, l, l + 1, 2 * l, 2 * l + 1, 77, kText - 1};
   }
 

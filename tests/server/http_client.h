@@ -15,6 +15,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace replayssm::server {
@@ -53,6 +54,14 @@ class HttpClient {
   void close() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
+  // Without the orderly end that close() sends.
+  void reset() {
+    const linger now{1, 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close();
+  }
+  // Nothing more will be sent, but a response is still wanted.
+  void end_sending() { ::shutdown(socket_, SHUT_WR); }
 
   // False when the other side no longer takes anything.
   bool send(std::string_view bytes) {
@@ -175,5 +184,15 @@ class HttpClient {
   bool connected_ = false;
   std::string received_;
 };
+
+// Whether `condition` comes true within 20 s.
+template <class Condition>
+bool eventually(const Condition& condition) {
+  for (int i = 0; i < 4000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
 
 }  // namespace replayssm::server

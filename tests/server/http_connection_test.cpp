@@ -116,17 +116,61 @@ TEST(Connection, CrossOriginPagesAreAllowedOnlyWhenNamed) {
   EXPECT_FALSE(client.read_response().headers.contains("access-control-allow-origin"));
 }
 
-TEST(Connection, AClientThatLeavesCancelsItsGenerationStreamedOrNot) {
-  HttpHarness harness(talking());
+// Streamed or not, in the prompt or in the answer, with an orderly end, a reset, or after it has
+// ended its input.
+TEST(Connection, AClientThatLeavesCancelsItsGeneration) {
+  bool in_prompt = false;
+  HttpHarness harness([&](const GenerationRequest&, int) {
+    Script script = says("again and ", false);
+    if (in_prompt) script.prompt_steps = 1 << 30;
+    return script;
+  });
+  for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
+    in_prompt = (way & 1) != 0;
+    HttpClient client = harness.client();
+    client.send(HttpClient::request("POST", kChat, chat_text("Hi", (way & 2) != 0, 1 << 19)));
+    ASSERT_TRUE(eventually([&] { return harness.engine.live() == 1; }));
+    (way & 4) != 0 ? client.reset() : client.close();
+    EXPECT_TRUE(eventually([&] { return harness.engine.live() == 0; })) << way;
+  }
+  EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
+  EXPECT_EQ(harness.server->open_exchanges(), 0);
+}
+
+TEST(Connection, AClientThatHasClosedItsSendingSideIsAnswered) {
+  HttpHarness harness(saying("Hello"), {}, std::chrono::milliseconds(20));
   for (const bool stream : {false, true}) {
     HttpClient client = harness.client();
-    client.send(HttpClient::request("POST", kChat, chat_text("Hi", stream, 1 << 19)));
-    ASSERT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 1; }));
-    client.close();
-    EXPECT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 0; }));
+    client.send(HttpClient::request("POST", kChat, chat_text("Hi", stream)));
+    client.end_sending();
+    const ClientResponse response = client.read_response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_TRUE(response.complete);
+    EXPECT_NE(response.body.find("Hello"), std::string::npos);
+    EXPECT_TRUE(client.ended());
   }
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.server->connections() == 0; }));
-  EXPECT_EQ(harness.server->open_exchanges(), 0);
+  HttpClient client = harness.client();
+  client.send(HttpClient::request("GET", "/health", "") +
+              HttpClient::request("POST", kChat, chat_text("Hi")) +
+              HttpClient::request("GET", "/version", ""));
+  client.end_sending();
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_NE(client.read_response().body.find("Hello"), std::string::npos);
+  EXPECT_NE(client.read_response().body.find("version"), std::string::npos);
+  EXPECT_TRUE(client.ended());
+
+  HttpClient old = harness.client();
+  const std::string body = chat_text("Hi");
+  old.send("POST /v1/chat/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) +
+           "\r\n\r\n" + body);
+  old.end_sending();
+  EXPECT_NE(old.read_response().body.find("Hello"), std::string::npos);
+
+  HttpClient half = harness.client();
+  half.send("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  half.end_sending();
+  EXPECT_EQ(half.read_response().status, 0);
+  EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
 }
 
 TEST(Connection, TheServerEndsWhileClientsStream) {
@@ -136,7 +180,7 @@ TEST(Connection, TheServerEndsWhileClientsStream) {
     clients.push_back(harness->client());
     clients.back().send(HttpClient::request("POST", kChat, chat_text("Hi", true, 1 << 19)));
   }
-  ASSERT_TRUE(HttpHarness::eventually([&] { return harness->engine.live() == 5; }));
+  ASSERT_TRUE(eventually([&] { return harness->engine.live() == 5; }));
   harness.reset();
   for (HttpClient& client : clients) EXPECT_TRUE(client.ended());
 }
@@ -145,7 +189,7 @@ TEST(Connection, DrainingRefusesNewRequestsAndFinishesOldOnes) {
   HttpHarness harness(talking(), {}, std::chrono::milliseconds(1));
   HttpClient old = harness.client();
   old.send(HttpClient::request("POST", kChat, chat_text("Hi", true, 100)));
-  ASSERT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 1; }));
+  ASSERT_TRUE(eventually([&] { return harness.engine.live() == 1; }));
   harness.server->drain();
   HttpClient late = harness.client();
   const ClientResponse refused = late.post(kChat, chat_text("Hi"));
@@ -155,7 +199,7 @@ TEST(Connection, DrainingRefusesNewRequestsAndFinishesOldOnes) {
   const ClientResponse response = old.read_response();
   EXPECT_TRUE(response.complete);
   EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.server->open_exchanges() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.server->open_exchanges() == 0; }));
 }
 
 TEST(Connection, APortInUseIsRefusedByItsFlag) {

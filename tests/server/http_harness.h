@@ -28,16 +28,6 @@ struct HttpHarness {
 
   HttpClient client() const { return HttpClient(server->port()); }
 
-  // Whether `condition` comes true within 20 s.
-  template <class Condition>
-  static bool eventually(const Condition& condition) {
-    for (int i = 0; i < 4000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
-
   ScriptedEngine engine;
   std::unique_ptr<HttpServer> server;  // ends first
 };

@@ -70,7 +70,7 @@ TEST(Limits, RandomBytesNeverEndTheServer) {
     client.close();
   }
   expect_alive(harness);
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.engine.live() == 0; }));
 }
 
 TEST(Limits, ABodyThatNeverComesTimesOut) {
@@ -88,7 +88,7 @@ TEST(Limits, AnIdleConnectionIsClosed) {
   HttpClient half = harness.client();
   half.send("GET /health HT");
   EXPECT_TRUE(half.ended());
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.server->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
 }
 
 TEST(Limits, ALongAnswerIsNotIdle) {
@@ -112,10 +112,10 @@ TEST(Limits, AClientThatReadsNothingIsDroppedAndHindersNobody) {
   HttpHarness harness(talking(), short_limits(), std::chrono::microseconds(50));
   HttpClient slow(harness.server->port(), 4096);
   slow.send(HttpClient::request("POST", kChat, chat_text("Hi", true, 1 << 19)));
-  ASSERT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 1; }));
+  ASSERT_TRUE(eventually([&] { return harness.engine.live() == 1; }));
   const ClientResponse other = harness.client().post(kChat, chat_text("Hi", true, 20));
   EXPECT_TRUE(other.complete);
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.engine.live() == 0; }));
   expect_alive(harness);
 }
 
@@ -131,7 +131,7 @@ TEST(Limits, MoreConnectionsThanAllowedAreDropped) {
   HttpClient fourth = harness.client();
   EXPECT_EQ(fourth.get("/health").status, 0);
   clients.clear();
-  ASSERT_TRUE(HttpHarness::eventually([&] { return harness.server->connections() == 0; }));
+  ASSERT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
   expect_alive(harness);
 }
 

@@ -44,7 +44,7 @@ TEST(ManyStreams, AThousandStreamsAtOnceAreWholeInBoundedMemory) {
     EXPECT_LT(resident_bytes() - before, std::int64_t{count} * (256 << 10));
   }
   clients.clear();
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.server->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
   EXPECT_EQ(harness.server->open_exchanges(), 0);
   EXPECT_EQ(harness.engine.live(), 0);
 }
@@ -70,8 +70,8 @@ TEST(ManyStreams, AStormOfDisconnectsLeavesNothingBehind) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.engine.live() == 0; }));
-  EXPECT_TRUE(HttpHarness::eventually([&] { return harness.server->connections() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.engine.live() == 0; }));
+  EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
   EXPECT_EQ(harness.server->open_exchanges(), 0);
 }
 

@@ -17,28 +17,15 @@ struct RealServer {
 
   HttpClient client() const { return HttpClient(http->port()); }
 
-  Json chat(const Json& body) const {
-    const ClientResponse response = client().post("/v1/chat/completions", to_text(body));
+  // The answer; its status is expected to be 200.
+  Json post(std::string_view path, const Json& body) const {
+    const ClientResponse response = client().post(path, to_text(body));
     EXPECT_EQ(response.status, 200) << response.body;
     const auto parsed = parse_json(response.body);
     return parsed.ok() ? *parsed : Json();
   }
-  Json completion(const Json& body) const {
-    const ClientResponse response = client().post("/v1/completions", to_text(body));
-    EXPECT_EQ(response.status, 200) << response.body;
-    const auto parsed = parse_json(response.body);
-    return parsed.ok() ? *parsed : Json();
-  }
-
-  // Whether `condition` comes true within 20 s.
-  template <class Condition>
-  static bool eventually(const Condition& condition) {
-    for (int i = 0; i < 4000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
+  Json chat(const Json& body) const { return post(kChat, body); }
+  Json completion(const Json& body) const { return post(kText, body); }
 };
 
 inline std::unique_ptr<RealServer> start_real_server(ServiceOptions options) {

@@ -124,12 +124,12 @@ class ScriptedEngine final : public GenerationEngine {
     live_.emplace(id.value, std::move(live));
     return id;
   }
-  void cancel(GenerationId id) override {
+  void cancel(GenerationId id) noexcept override {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(id.value);
     if (found != live_.end()) found->second.cancelled = true;
   }
-  void stop_choice(GenerationId id, int choice, int output_tokens) override {
+  void stop_choice(GenerationId id, int choice, int output_tokens) noexcept override {
     const std::lock_guard lock(mutex_);
     const auto found = live_.find(id.value);
     if (found == live_.end()) return;

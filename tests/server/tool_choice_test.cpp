@@ -117,6 +117,40 @@ TEST(ToolChoice, RequiredHoldsTheModelToTheToolsAndTheirParameters) {
   EXPECT_FALSE(accepts("[]"));
 }
 
+// Free text, and calls in the model's own format that fit: walked over the text as the sampler
+// would.
+TEST(ToolChoice, WithAStrictToolAnAutomaticCallIsHeldToItsParameters) {
+  ApiHarness harness(saying("Hello"));
+  harness.post(kChat, tool_body());
+  EXPECT_EQ(harness.engine.requests().back().constraint, nullptr) << "not asked for";
+  Json body = tool_body();
+  body["tools"][0]["function"]["strict"] = true;
+  EXPECT_EQ(body_json(harness.post(kChat, body))["choices"][0]["message"]["content"], "Hello");
+  const auto constraint = harness.engine.requests().back().constraint;
+  ASSERT_NE(constraint, nullptr);
+  const auto accepts = [&](const std::string& text) {
+    grammar::ReasoningGate gate = *constraint;
+    for (const TokenId token : tiny_frontend().tokenizer().encode_with_added_tokens(text)) {
+      if (!gate.accept(token)) return false;
+    }
+    return gate.finished();
+  };
+  EXPECT_TRUE(accepts("Hello"));
+  EXPECT_TRUE(accepts(kCall));
+  EXPECT_TRUE(accepts("Let me see.\n" + std::string(kCall) + "\n" + kCall));
+  EXPECT_FALSE(accepts("<tool_call>\n<function=get_time>\n</function>\n</tool_call>"));
+  EXPECT_FALSE(accepts("<tool_call>\n<function=get_weather>\n</function>\n</tool_call>"));
+  EXPECT_FALSE(
+      accepts("<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n"
+              "<parameter=days>\nmany\n</parameter>\n</function>\n</tool_call>"));
+  body["tools"][0]["function"]["parameters"]["patternProperties"] = {{"^x", {{"type", "string"}}}};
+  const Received refused = harness.post(kChat, body);
+  EXPECT_EQ(refused.response.status, 400);
+  EXPECT_NE(refused.response.body.find("patternProperties"), std::string::npos);
+  body["tools"][0]["function"]["strict"] = "yes";
+  EXPECT_EQ(body_json(harness.post(kChat, body))["error"]["param"], "tools[0].function.strict");
+}
+
 TEST(ToolChoice, ReferencesInParametersMoveWithThem) {
   ApiHarness harness(saying("[]"));
   Json body = tool_body("required");

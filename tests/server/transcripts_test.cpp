@@ -23,7 +23,7 @@ std::string read(const fs::path& path) {
 
 std::string masked(std::string text) {
   const std::pair<const char*, const char*> masks[] = {
-      {R"x((chatcmpl-|cmpl-|call_)[0-9a-f]+)x", "$1ID"},
+      {R"x((chatcmpl-|cmpl-|call_|gen-)[0-9a-f]+)x", "$1ID"},
       {R"x("created":[0-9]+)x", R"x("created":TIME)x"},
       {R"x("system_fingerprint":"[^"]*")x", R"x("system_fingerprint":"VERSION")x"},
       {R"x("([a-z_]+_ms|[a-z_]+_per_second)":[0-9.e+-]+)x", R"x("$1":TIME)x"}};

@@ -26,6 +26,27 @@ class NaivePrefixTree {
     return EntryId{};
   }
 
+  // The shortest of those that continue `entry`, if it is a prefix of all of them.
+  EntryId next_below(EntryId entry) const {
+    const auto continues = [](const Tokens& longer, const Tokens& tokens) {
+      return longer.size() > tokens.size() &&
+             std::equal(tokens.begin(), tokens.end(), longer.begin());
+    };
+    const Tokens& tokens = entries_.at(entry);
+    std::vector<EntryId> below;
+    for (const auto& [id, stored] : entries_) {
+      if (continues(stored, tokens)) below.push_back(id);
+    }
+    if (below.empty()) return EntryId{};
+    const EntryId shortest = *std::min_element(
+        below.begin(), below.end(),
+        [&](EntryId a, EntryId b) { return entries_.at(a).size() < entries_.at(b).size(); });
+    const bool all = std::all_of(below.begin(), below.end(), [&](EntryId id) {
+      return id == shortest || continues(entries_.at(id), entries_.at(shortest));
+    });
+    return all ? shortest : EntryId{};
+  }
+
   template <class Value>
   PrefixTree::Best best(const Tokens& prompt, Value value) const {
     PrefixTree::Best best;
@@ -89,6 +110,7 @@ TEST(PrefixTree, AgreesWithASearchFromEndToEndOverRandomOperations) {
         std::advance(at, below(static_cast<unsigned>(naive.entries().size())));
         const EntryId id = at->first;
         ASSERT_EQ(tree.tokens_of(id), at->second);
+        ASSERT_EQ(tree.next_below(id), naive.next_below(id)) << "seed " << seed;
         tree.erase(id);
         naive.erase(id);
       }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "core/aligned_buffer.h"
 
@@ -35,6 +36,30 @@ TEST(HugePages, ALargeBufferAsksForThem) {
   const std::string flags = mapping_flags(large.data() + large.size() / 2);
   if (flags.empty()) GTEST_SKIP() << "the system does not say how memory is mapped";
   EXPECT_NE(flags.find(" hg "), std::string::npos) << flags;
+}
+
+// Bytes of this process that are in memory.
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0;
+  statm >> pages >> pages;
+  return pages * 4096;
+}
+
+TEST(AlignedBuffer, ALargeBufferTakesRoomOnlyWhereItIsWritten) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer allocates itself";
+#endif
+  const std::int64_t before = resident_bytes();
+  if (before == 0) GTEST_SKIP() << "the system does not say how much memory is in use";
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  AlignedBuffer<unsigned char> buffer(kBytes);
+  EXPECT_LT(resident_bytes() - before, std::int64_t{16} << 20);
+  buffer[kBytes / 2] = 1;
+  EXPECT_EQ(buffer[kBytes - 1], 0);
+  EXPECT_LT(resident_bytes() - before, std::int64_t{16} << 20);
+  AlignedBuffer<unsigned char> moved = std::move(buffer);
+  EXPECT_EQ(moved[kBytes / 2], 1);
 }
 
 TEST(HugePages, ContentsAndSizesAreThoseOfAnyBuffer) {

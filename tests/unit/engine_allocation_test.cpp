@@ -2,6 +2,7 @@
 // on, everybody is told an end, and nothing stays held.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <random>
 
 #include "failing_allocations.h"
@@ -106,6 +107,89 @@ TEST(EngineAllocation, AFailureAnywhereInAStepEndsNoMoreThanThatStep) {
   ASSERT_TRUE(listener->wait());
   EXPECT_EQ(listener->output(), expected);
   expect_start_values(service);
+}
+
+TEST(EngineAllocation, CancellingAndStoppingNeedNoMemory) {
+  ServiceOptions options = service_options();
+  options.engine.context_length = 1024;  // long enough to be still running
+  auto started = EngineService::start(options);
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  EngineService& service = **started;
+  for (const bool cancels : {true, false}) {
+    const auto listener = Listener::make();
+    GenerationRequest request{{1, 2, 3}, greedy(), 1000, true};
+    request.choices = 2;
+    const auto answer = service.submit(std::move(request), Listener::handler(listener));
+    ASSERT_TRUE(std::holds_alternative<GenerationId>(answer));
+    const auto id = std::get<GenerationId>(answer);
+    listener->wait_for_tokens(4);
+    fail_allocation(0);
+    if (cancels) {
+      service.cancel(id);
+    } else {
+      service.stop_choice(id, 1, 1);
+      service.stop_choice(id, 0, 1);
+    }
+    EXPECT_EQ(allocations_until_failure(), 0);
+    fail_allocation(kNever);
+    ASSERT_TRUE(listener->wait());
+    const auto reason = cancels ? FinishReason::cancelled : FinishReason::stop;
+    EXPECT_EQ(listener->end(0).reason, reason);
+    EXPECT_EQ(listener->end(1).reason, reason);
+  }
+  expect_start_values(service);
+}
+
+// Six requests, one after the other, the first of which waits for the last to be there; from the
+// first event on, and again whenever one ends with an
+// error, the allocation number `failing` fails. How many ended with errors before the engine was
+// given up; none if it was not.
+std::optional<int> errors_before_giving_up(long failing) {
+  ServiceOptions options = service_options();
+  options.engine.max_running_requests = 1;
+  auto service = EngineService::start(options);
+  if (!service.ok()) {
+    ADD_FAILURE() << service.error().message;
+    return std::nullopt;
+  }
+  int errors = 0;  // engine thread only, until the last end is heard
+  bool armed = false;
+  std::promise<void> submitted;
+  const std::shared_future<void> all_submitted = submitted.get_future();
+  std::vector<std::shared_ptr<Listener>> listeners;
+  for (int i = 0; i < 6; ++i) {
+    listeners.push_back(Listener::make([&](const GenerationEvent& event) {
+      all_submitted.wait();
+      const auto* end = std::get_if<ChoiceFinished>(&event);
+      const bool failed = end != nullptr && end->reason == FinishReason::error;
+      errors += failed ? 1 : 0;
+      if (!std::exchange(armed, true) || failed) fail_allocation(failing);
+    }));
+    const auto id = (*service)->submit({prompt_of(5, 1), greedy(), 8, true},
+                                       Listener::handler(listeners.back()));
+    EXPECT_TRUE(std::holds_alternative<GenerationId>(id));
+  }
+  submitted.set_value();
+  for (const auto& listener : listeners) EXPECT_TRUE(listener->wait());
+  if (!(*service)->failure()) return std::nullopt;
+  const auto refused = (*service)->submit({{1, 2, 3}, greedy(), 2, true}, {});
+  const auto* refusal = std::get_if<Refusal>(&refused);
+  EXPECT_TRUE(refusal != nullptr && refusal->kind == Refusal::Kind::failed);
+  EXPECT_EQ(listeners.back()->end().reason, FinishReason::cancelled);
+  return errors;
+}
+
+// Where the allocation fails decides whether it is in a step; among so many there are those that
+// make every step fail.
+TEST(EngineAllocation, TheEngineIsGivenUpAfterThreeStepsThatFailOneAfterTheOther) {
+  int given_up = 0;
+  for (long failing = 0; failing < 60; ++failing) {
+    const auto errors = errors_before_giving_up(failing);
+    if (!errors) continue;
+    ++given_up;
+    EXPECT_EQ(*errors, 3) << "allocation " << failing << " failing";
+  }
+  EXPECT_GT(given_up, 0);
 }
 
 TEST(EngineAllocation, AFailureWhileARequestIsHandedOverRefusesItAndChangesNothing) {

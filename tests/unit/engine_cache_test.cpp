@@ -1,7 +1,9 @@
 // What is reused, what it costs, and why not more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "cached_engine.h"
 
@@ -95,14 +97,15 @@ TEST(EngineCache, WhatWasEvictedSaysSoAndIsReusedFromTheHostWhereThereIsOne) {
     const auto prompt = random_prompt(*serving.engine, 60, 1);
     const Finished first = serving.ask(prompt);
     for (unsigned i = 0; i < 12; ++i) serving.ask(random_prompt(*serving.engine, 40, 100 + i));
-    const Finished second = serving.ask(prompt);
-    EXPECT_EQ(second.output, first.output);
+    const auto next = joined(joined(prompt, first.output), {1, 2, 3});
+    const Finished second = serving.ask(next);
+    EXPECT_EQ(second.output, solo(options, next, 20));
     if (host_bytes > 0) {
-      EXPECT_EQ(second.reused_tokens, 59);
+      EXPECT_EQ(second.reused_tokens, 79);
       EXPECT_GT(serving.cache.host_restores(), 0);
     } else {
       EXPECT_EQ(second.reused_tokens, 0);
-      EXPECT_EQ(second.generation->lost_tokens, 59);
+      EXPECT_EQ(second.generation->lost_tokens, 79);
       EXPECT_EQ(second.generation->lost_reason, PrefixLoss::evicted);
     }
   }
@@ -132,7 +135,137 @@ TEST(EngineCache, EightForksOfAPromptUseOneBaseSlotUntilTheirFirstFold) {
   }
   EXPECT_EQ(before, std::set<int>{1});
   EXPECT_EQ(*after.rbegin(), 8);
-  EXPECT_EQ(serving.scheduler->counters().state_copies, 0);
+}
+
+// The states of used slots; poison, where nothing was written yet, left out.
+std::vector<std::string_view> stored_states(Engine& engine) {
+  const StateView& view = engine.memory().views().states.front();
+  const std::size_t stride = view.slot_stride * size_of(view.type);
+  const std::size_t bytes = engine.config().linear.state_elements() * size_of(view.type);
+  const std::string poison(bytes, static_cast<char>(kPoisonByte));
+  std::vector<std::string_view> states;
+  for (int slot = 0; slot < engine.memory().slots().slots(); ++slot) {
+    if (engine.memory().slots().references(SlotId{slot}) == 0) continue;
+    const std::string_view state(
+        static_cast<const char*>(view.data) + static_cast<std::size_t>(slot) * stride, bytes);
+    if (state != poison) states.push_back(state);
+  }
+  return states;
+}
+
+// Requests that have nothing in common but what they share by reference: forks of a prompt, its
+// entries in the cache, second turns. The first block that a fork folds has tokens of its own.
+TEST(EngineCache, NoTwoSlotsHoldTheSameState) {
+  for (const char* model : kModelKinds) {
+    EngineOptions options = cached_options(12);
+    options.model_path = small_checkpoint(model);
+    CachedEngine serving(options, 32);
+    std::size_t most = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+      GenerationRequest forks{serving.prompt(40 + 18 * turn, 1), greedy(), 40, true};
+      forks.sampling.temperature = 20;  // so that they part at once
+      forks.sampling.seed = static_cast<std::uint64_t>(10 * turn);
+      forks.choices = 3;
+      GenerationRequest alone{serving.prompt(30 + 30 * turn, 2), greedy(), 25, true};
+      alone.branch_points = {20};
+      ASSERT_TRUE(serving.scheduler->submit(std::move(forks)).ok());
+      ASSERT_TRUE(serving.scheduler->submit(std::move(alone)).ok());
+      while (!serving.scheduler->idle()) {
+        ASSERT_TRUE(serving.scheduler->step().ok());
+        std::vector<std::string_view> states = stored_states(*serving.engine);
+        most = std::max(most, states.size());
+        std::sort(states.begin(), states.end());
+        ASSERT_EQ(std::adjacent_find(states.begin(), states.end()), states.end()) << model;
+      }
+    }
+    EXPECT_GT(most, 8u);
+  }
+}
+
+// Each turn leaves two sequences with records, so that without giving up those which later turns
+// have superseded, four chats would fill eight rows.
+TEST(EngineCache, SevenInterleavedChatsGoOnFromTheirLastAnswerWithEightRows) {
+  CachedEngine serving(cached_options(8));
+  ASSERT_EQ(serving.engine->plan().kept_rows, 8);
+  std::vector<std::vector<TokenId>> chats;
+  for (unsigned chat = 0; chat < 7; ++chat) chats.push_back(serving.prompt(33, chat));
+  for (int turn = 0; turn < 4; ++turn) {
+    for (std::vector<TokenId>& chat : chats) {
+      const Finished answer = serving.ask(chat, 9);
+      if (turn > 0) {
+        EXPECT_EQ(answer.reused_tokens, static_cast<int>(chat.size()) - 4) << "turn " << turn;
+      }
+      chat = joined(joined(std::move(chat), answer.output), {1, 2, 3});
+    }
+  }
+  EXPECT_GT(serving.cache.demotions(), 0);
+}
+
+TEST(EngineCache, WhatGaveUpItsRowStillServesItsCheckpoint) {
+  CachedEngine serving(cached_options(4), 256);
+  const auto prompt = serving.prompt(60, 1);  // c = 48 at its end
+  serving.ask(prompt, 9);
+  for (unsigned i = 0; i < 3; ++i) serving.ask(serving.prompt(10, 10 + i), 1);
+  ASSERT_EQ(serving.cache.demotions(), 1);
+  const Finished again = serving.ask(prompt, 9);
+  EXPECT_EQ(again.reused_tokens, 48);
+  EXPECT_EQ(again.generation->lost_tokens, 11);
+  EXPECT_EQ(again.generation->lost_reason, PrefixLoss::no_state);
+}
+
+TEST(EngineCache, WhatIsUsedOrPartsKeepsItsRow) {
+  for (const bool parts : {false, true}) {
+    CachedEngine serving(cached_options(4), 256);
+    GenerationRequest request{serving.prompt(60, 1), greedy(), 9, true};
+    if (parts) {  // two answers go on from the end of the prompt
+      request.choices = 2;
+      request.sampling.temperature = 20;
+      ASSERT_TRUE(serving.scheduler->submit(request).ok());
+      run_all(*serving.scheduler);
+      ASSERT_EQ(serving.cache.rows_held(), 3);
+    } else {  // one does, and then the prompt is asked again
+      serving.ask(request.prompt, 9);
+      serving.ask(request.prompt, 9);
+      ASSERT_EQ(serving.cache.rows_held(), 2);
+    }
+    // Rows are missing now: what is oldest goes, and that is no superseded one.
+    for (int i = serving.cache.rows_held(); i <= 4; ++i) {
+      serving.ask(serving.prompt(10, 10 + static_cast<unsigned>(i)), 1);
+    }
+    EXPECT_EQ(serving.cache.demotions(), 0) << parts;
+    EXPECT_EQ(serving.cache.evictions(), 1) << parts;
+  }
+}
+
+TEST(EngineCache, ACheckpointIsReplacedByAWholeSequenceOfItsTokens) {
+  CachedEngine serving(cached_options(), 32);
+  const auto prompt = serving.prompt(100, 1);
+  serving.ask(prompt, 1);
+  const auto part = first_tokens(prompt, 32);
+  const auto known = serving.cache.entries();
+  ASSERT_TRUE(std::any_of(known.begin(), known.end(), [](const auto& entry) {
+    return !entry.with_records && entry.cursor.checkpoint.tokens == 32;
+  }));
+  serving.ask(part, 1);
+  std::vector<bool> with_records;
+  for (const auto& entry : serving.cache.entries()) {
+    if (entry.cursor.committed.tokens == 32) with_records.push_back(entry.with_records);
+  }
+  EXPECT_EQ(with_records, std::vector<bool>{true});
+}
+
+TEST(EngineCache, ACheckpointFromTheHostHoldsNoRow) {
+  EngineOptions options = cached_options();
+  CachedEngine serving(options, 32, 1 << 26);
+  const auto prompt = serving.prompt(100, 1);
+  serving.ask(prompt, 1);
+  while (serving.cache.evict_one()) {
+  }
+  ASSERT_EQ(serving.engine->memory().rows().used(), 0);
+  const Finished answer = serving.ask(joined(first_tokens(prompt, 70), serving.prompt(9, 2)), 1);
+  EXPECT_EQ(answer.reused_tokens, 64);
+  EXPECT_GT(serving.cache.host_restores(), 0);
+  EXPECT_EQ(serving.engine->memory().rows().used(), serving.cache.rows_held());
 }
 
 TEST(EngineCache, LogProbabilitiesOfThePromptAreThoseOfAColdEngineAndReuseNothing) {

@@ -87,7 +87,7 @@ std::shared_ptr<const grammar::ReasoningGate> object_with_two_members() {
   return std::make_shared<const grammar::ReasoningGate>(
       std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
                                                    trie),
-      grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::ClosingTag{});
+      grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::Tag{});
 }
 
 TEST(EngineRequest, EveryChoiceHasItsOwnConstraintAlsoAfterAPause) {
@@ -143,6 +143,37 @@ TEST(EngineRequest, AChoiceSaysWhatItsSeedSaysAlone) {
       EXPECT_EQ(each.output, run_all(*alone.scheduler).front().output) << each.choice;
     }
   }
+}
+
+TEST(EngineRequest, RowsOfChoicesToComeAreTaken) {
+  EngineOptions options = cached_options();
+  options.max_running_requests = 4;
+  options.step_tokens = 16;  // the prompts take several steps, and all choices but one are to come
+  CachedEngine serving(options);
+  for (unsigned i = 0; i < 3; ++i) {
+    GenerationRequest request{serving.prompt(60, i), greedy(), 20, true};
+    request.choices = 3;
+    ASSERT_TRUE(serving.scheduler->submit(std::move(request)).ok());
+  }
+  while (!serving.scheduler->idle()) {
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_LE(serving.scheduler->running(), 4);
+  }
+  EXPECT_EQ(serving.scheduler->counters().preemptions, 0);
+}
+
+TEST(EngineRequest, APausedSequenceGoesOnFromWhereItStood) {
+  EngineOptions options = cached_options();
+  options.max_running_requests = 1;
+  CachedEngine serving(options, 64, 0, SchedulePolicy::priority);
+  ASSERT_TRUE(serving.scheduler->submit({serving.prompt(20, 1), greedy(), 30, true}).ok());
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(serving.scheduler->step().ok());
+  GenerationRequest urgent{serving.prompt(20, 2), greedy(), 5, true};
+  urgent.priority = 1;
+  ASSERT_TRUE(serving.scheduler->submit(std::move(urgent)).ok());
+  run_all(*serving.scheduler);
+  EXPECT_EQ(serving.scheduler->counters().preemptions, 1);
+  EXPECT_EQ(serving.scheduler->counters().recomputed_tokens, 0);
 }
 
 TEST(EngineRequest, WhatWasEvaluatedBeforeAPauseDoesNotCountAsCached) {

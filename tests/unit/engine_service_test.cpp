@@ -300,6 +300,7 @@ TEST(EngineService, LogitsThatAreNotFiniteEndOneRequestOnly) {
     ASSERT_TRUE(victim->wait());
     EXPECT_EQ(victim->end().reason, FinishReason::error);
     EXPECT_NE(victim->end().error->message.find("finite"), std::string::npos);
+    EXPECT_EQ(victim->finished().cached_tokens, 0) << "what has failed is not kept";
     for (const auto& other : others) {
       ASSERT_TRUE(other->wait());
       EXPECT_EQ(other->end().reason, FinishReason::length);

@@ -186,7 +186,7 @@ TEST(ReasoningGate, ATokenThatClosesAndGoesOnMustFitTheGrammar) {
 
 TEST(ReasoningGate, APositionGoesOnElsewhere) {
   const auto tokens = testing::constrained("{}");
-  const ReasoningGate::ClosingTag tag{"</think>", std::nullopt};
+  const ReasoningGate::Tag tag{"</think>", std::nullopt};
   ReasoningGate gate(tokens, ReasoningGate::Start::in_reasoning, tag);
   for (const char c : std::string("x</thi")) ASSERT_TRUE(gate.accept(TokenId{c}));
   ReasoningGate there(tokens, ReasoningGate::Start::in_reasoning, tag);

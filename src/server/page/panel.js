@@ -61,7 +61,7 @@ function showTraffic(state) {
     meter('written', [[written, 'var(--state)']], each, byteText(written)),
     meter('every token', [[each, 'var(--evaluated)']], each, byteText(each)),
     element('p', { class: 'note' }, each > 0
-      ? `${share.toFixed(1)} % of what a write per token would have written: ${countText(counters.folds.due)} folds of ${byteText(replay.state_bytes)} in ${countText(counters.decode_rows)} decode steps. States copied: ${counters.state_copies}.`
+      ? `${share.toFixed(1)} % of what a write per token would have written: ${countText(counters.folds.due)} folds of ${byteText(replay.state_bytes)} in ${countText(counters.decode_rows)} decode steps.`
       : 'Nothing has been decoded yet.'));
 }
 
