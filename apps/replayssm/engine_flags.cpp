@@ -97,6 +97,10 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
   }
   const auto algorithm = algorithm_named(speculative_algorithm);
   if (!algorithm) return algorithm.error();
+  if (disable_replay) {
+    return refuse("--speculative-algorithm", speculative_algorithm,
+                  "none with --disable-linear-replayssm");
+  }
   const auto ragged = ragged_verify_named(ragged_verify);
   if (!ragged) return ragged.error();
   options.algorithm = *algorithm;

@@ -137,11 +137,6 @@ int plan(const PlanFlags& flags) {
   const int window = options->window_max;
   const auto geometry = FoldGeometry::make(options->fold_block, window, kCpuRingAccess);
   if (!geometry) return fail(geometry.error(), kBadFlags);
-  if (flags.engine.disable_replay && window > 1) {
-    return fail(
-        refuse("--speculative-num-draft-tokens", window, "1 with --disable-linear-replayssm"),
-        kBadFlags);
-  }
   if (flags.max_running_requests * window > flags.step_tokens) {
     return fail(
         refuse("--max-running-requests", flags.max_running_requests,

@@ -7,6 +7,7 @@
 #include "engine/memory_needs.h"
 #include "engine/model_fingerprint.h"
 #include "engine/sequence_archive.h"
+#include "model/weights.h"
 #include "spec/acceptance.h"
 #include "spec/mtp_drafter.h"
 #include "spec/ngram_drafter.h"
@@ -76,6 +77,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   engine->fingerprint_ = *fingerprint;
   engine->pool_ = std::make_unique<ThreadPool>(options.threads);
   engine->ops_ = make_cpu_ops(*engine->pool_);
+  if (model_options.draft_head && !has_draft_head(options.model_path)) {
+    return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
+                  "a checkpoint with mtp.* tensors, or NGRAM");
+  }
   auto model = Model::load(options.model_path, model_options, *engine->pool_, *engine->ops_);
   if (!model) return model.error();
   engine->model_ = std::move(*model);

@@ -91,6 +91,8 @@ class Engine {
   void use_drafter(std::unique_ptr<Drafter> drafter);
   // Null: no speculation.
   Drafter* drafter() { return drafter_.get(); }
+  // The model's own; null unless the options ask for it.
+  DraftHead* draft_head() { return model_->draft_head(); }
   // The most drafts of a step's row.
   int most_drafts() const;
   // Drafts for sequences whose anchor waits; each was prepared for a window of 1 + most tokens.

@@ -97,9 +97,6 @@ Status read_layer(TensorReader& reader, const std::string& prefix, LayerKind kin
 
 Status read_draft_head(TensorReader& reader, const ModelConfig& config, MtpWeights& out) {
   const std::int64_t hidden = config.hidden_size;
-  if (!reader.has("mtp.fc.weight")) {
-    return refuse("draft head", "no tensor mtp.fc.weight", "a checkpoint with mtp.* tensors");
-  }
   REPLAYSSM_TRY(reader.matrix("mtp.fc.weight", hidden, 2 * hidden, out.fc));
   REPLAYSSM_TRY(reader.vector("mtp.pre_fc_norm_embedding.weight", {hidden}, norm_offset(config),
                               out.embedding_norm_scale));
@@ -128,6 +125,11 @@ bool same_contents(const WeightMatrix& a, const WeightMatrix& b) {
 }
 
 }  // namespace
+
+bool has_draft_head(const std::filesystem::path& directory) {
+  const auto files = CheckpointFiles::open(directory);
+  return files && files->find("mtp.fc.weight") != nullptr;
+}
 
 Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config,
                              bool with_draft_head) {

@@ -118,6 +118,9 @@ class Weights {
   std::unique_ptr<Storage> storage_;
 };
 
+// Whether the directory's files hold a draft head; false also where they cannot be read.
+bool has_draft_head(const std::filesystem::path& directory);
+
 // Maps the safetensors files of a Hugging Face directory (model.safetensors, or the shards that
 // model.safetensors.index.json names) and finds every tensor that `config` calls for. The vision
 // tower (model.visual.*) is not read, the draft head (mtp.*) only `with_draft_head`. Errors name
