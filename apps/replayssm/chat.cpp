@@ -107,7 +107,7 @@ int chat(const ChatFlags& flags) {
   InterruptGuard interrupt;
   if (const auto check = flags.sampling.resolve({}); !check) return fail(check.error(), kBadFlags);
   auto options = flags.engine.options();
-  if (!options) return fail(options.error());
+  if (!options) return fail(options.error(), exit_code_of(options.error()));
   const auto config = load_config(options->model_path);
   if (!config) return fail(config.error());
   const auto tokenizer = Tokenizer::load(options->model_path);
@@ -167,6 +167,7 @@ void add_chat(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1 << 30));
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);
+  flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json,
                     "Instead of the text, one JSON object for each answer, with timings and folds");
   command->footer(

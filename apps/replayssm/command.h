@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "core/result.h"
+
 namespace replayssm::cli {
 
 // Exit codes of the program.
@@ -11,6 +13,11 @@ inline constexpr int kFailure = 1;        // it was tried and did not work
 inline constexpr int kBadFlags = 2;       // it was refused before anything was done
 inline constexpr int kEngineFailed = 70;  // a server whose engine cannot go on
 inline constexpr int kInterrupted = 130;  // Ctrl-C, as shells say it
+
+// What names a flag was refused because of it.
+inline int exit_code_of(const Error& error) {
+  return error.message.starts_with("--") ? kBadFlags : kFailure;
+}
 
 // Each adds its subcommand to `app`; when the command line names it, running it sets `exit_code`.
 void add_generate(CLI::App& app, int& exit_code);

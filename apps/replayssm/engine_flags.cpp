@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "embedded_model.h"
 #include "ops/cpu_isa.h"
+#include "terminal.h"
 
 namespace replayssm::cli {
 
@@ -53,6 +56,65 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
   add_cpu_isa(command);
 }
 
+void EngineFlags::add_speculation_to(CLI::App& command) {
+  command.add_option("--speculative-algorithm", speculative_algorithm,
+                     "Who drafts tokens that the model verifies several at a time: NGRAM, or EAGLE "
+                     "(NEXTN, MTP), the model's own draft head. Default: nobody");
+  command
+      .add_option("--speculative-num-draft-tokens", draft_tokens,
+                  "Tokens verified in one step, the newest sampled one included. Default: 12 with "
+                  "NGRAM, --speculative-num-steps + 1 with EAGLE")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--speculative-num-steps", draft_steps,
+                  "Drafts that a draft head makes one after the other. Default: 3")
+      ->check(CLI::Range(1, 1023));
+  command.add_option("--speculative-draft-model-path", draft_model_path,
+                     "Directory of a drafter's checkpoint; none of the algorithms takes one");
+  command
+      .add_option("--speculative-ragged-verify", ragged_verify,
+                  "How requests with different numbers of drafts are verified together. compact: "
+                  "each its own. static, cap-accept: all a whole window, of which cap-accept "
+                  "believes only the drafts there were")
+      ->check(CLI::IsMember({"static", "cap-accept", "compact"}))
+      ->capture_default_str();
+  command.add_flag("--speculative-sampled-drafts", sampled_drafts,
+                   "With a temperature, EAGLE draws its drafts and rejection sampling decides. "
+                   "Otherwise the text is that of plain decoding with the same seed");
+}
+
+Result<SpeculationOptions> EngineFlags::speculation() const {
+  SpeculationOptions options;
+  if (speculative_algorithm.empty()) {
+    for (const auto& [flag, given] :
+         {std::pair{"--speculative-num-draft-tokens", draft_tokens != 0},
+          {"--speculative-num-steps", draft_steps != 0},
+          {"--speculative-draft-model-path", !draft_model_path.empty()},
+          {"--speculative-sampled-drafts", sampled_drafts}}) {
+      if (given) return Error{fmt::format("{}: needs --speculative-algorithm", flag)};
+    }
+    return options;
+  }
+  const auto algorithm = algorithm_named(speculative_algorithm);
+  if (!algorithm) return algorithm.error();
+  if (disable_replay) {
+    return refuse("--speculative-algorithm", speculative_algorithm,
+                  "none with --disable-linear-replayssm");
+  }
+  const auto ragged = ragged_verify_named(ragged_verify);
+  if (!ragged) return ragged.error();
+  options.algorithm = *algorithm;
+  options.draft_tokens = draft_tokens;
+  options.steps = draft_steps;
+  options.draft_model_path = draft_model_path;
+  options.ragged_verify = *ragged;
+  options.sampled_drafts = sampled_drafts;
+  const auto plan = plan_speculation(options, fold_block);
+  if (!plan) return plan.error();
+  if (!plan->note.empty()) print_error(plan->note);
+  return options;
+}
+
 Result<std::filesystem::path> EngineFlags::model_directory() const {
   if (model_path.empty()) return embedded_model();
   return std::filesystem::path(model_path);
@@ -69,6 +131,9 @@ Result<EngineOptions> EngineFlags::options() const {
   options.activations = dtype_named(activations);  // none for "auto"
   options.deterministic = deterministic;
   options.threads = threads;
+  auto speculative = speculation();
+  if (!speculative) return speculative.error();
+  options.speculation = std::move(*speculative);
   return options;
 }
 

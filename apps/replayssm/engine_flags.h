@@ -18,16 +18,31 @@ struct EngineFlags {
   std::string activations = "auto";
   bool deterministic = false;
   int threads = 0;
+  // Empty: no speculation.
+  std::string speculative_algorithm;
+  int draft_tokens = 0;  // 0: the algorithm's default, as for steps
+  int draft_steps = 0;
+  std::string draft_model_path;
+  std::string ragged_verify = "compact";
+  bool sampled_drafts = false;
 
   // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,
   // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 
+  // Adds --speculative-algorithm, --speculative-num-draft-tokens, --speculative-num-steps,
+  // --speculative-draft-model-path, --speculative-ragged-verify and --speculative-sampled-drafts.
+  void add_speculation_to(CLI::App& command);
+
   // --model-path, or the embedded model.
   Result<std::filesystem::path> model_directory() const;
 
-  // The options these flags ask for; memory and batch sizes are the command's to set.
+  // The options these flags ask for; memory and batch sizes are the command's to set. Refused by
+  // flag: speculation that they do not describe. Windows that are cut are noted on standard error.
   Result<EngineOptions> options() const;
+
+ private:
+  Result<SpeculationOptions> speculation() const;
 };
 
 // Adds --cpu-isa, which takes effect where it is parsed.

@@ -37,6 +37,13 @@ struct Scores {
     std::string name;
     int right = 0;
     int asked = 0;
+    std::int64_t windows = 0;
+    std::int64_t drafts_accepted = 0;
+    // Tokens that a verification window brings, its correction or bonus included.
+    double accepted_length() const {
+      if (windows == 0) return 0;
+      return 1.0 + static_cast<double>(drafts_accepted) / static_cast<double>(windows);
+    }
     double score() const { return asked == 0 ? 0 : static_cast<double>(right) / asked; }
   };
   std::vector<Task> tasks;
@@ -104,6 +111,11 @@ Result<Scores> run(const EngineOptions& options, const std::vector<Asked>& asked
       scores.counters.folds += finished.counters.folds;
       scores.counters.state_bytes_read += finished.counters.state_bytes_read;
       scores.counters.state_bytes_written += finished.counters.state_bytes_written;
+      scores.counters.windows += finished.counters.windows;
+      scores.counters.drafts += finished.counters.drafts;
+      scores.counters.drafts_accepted += finished.counters.drafts_accepted;
+      task.windows += finished.counters.windows;
+      task.drafts_accepted += finished.counters.drafts_accepted;
       progress.update(++finished_count, static_cast<long>(asked.size()));
     }
   }
@@ -153,6 +165,14 @@ nlohmann::ordered_json to_json(const LogProbabilityDifference& difference) {
 nlohmann::ordered_json to_json(const Scores& scores) {
   nlohmann::ordered_json json;
   for (const auto& task : scores.tasks) json["tasks"][task.name] = task.score();
+  if (scores.counters.windows > 0) {
+    for (const auto& task : scores.tasks) {
+      json["accepted_length"][task.name] = task.accepted_length();
+    }
+    json["windows"] = scores.counters.windows;
+    json["drafts"] = scores.counters.drafts;
+    json["drafts_accepted"] = scores.counters.drafts_accepted;
+  }
   json["seconds"] = scores.seconds;
   json["tokens_evaluated"] = scores.counters.tokens_evaluated;
   json["folds"] = scores.counters.folds;
@@ -170,6 +190,9 @@ void print(const std::vector<std::pair<std::string, Scores>>& runs) {
     std::vector<std::string> row{first.tasks[i].name, std::to_string(first.tasks[i].asked)};
     for (const auto& [name, scores] : runs) {
       row.push_back(fmt::format("{:.3f}", scores.tasks[i].score()));
+      if (scores.counters.windows > 0) {
+        row.back() += fmt::format(", {:.2f} a window", scores.tasks[i].accepted_length());
+      }
     }
     rows.push_back(std::move(row));
   }
@@ -193,7 +216,7 @@ int fail(const Error& error, int exit_code = kFailure) {
 int eval(const EvalFlags& flags) {
   const InterruptGuard interrupt;
   auto options = flags.engine.options();
-  if (!options) return fail(options.error());
+  if (!options) return fail(options.error(), exit_code_of(options.error()));
   const auto questions = load_questions(options->model_path / "eval.jsonl", flags.limit);
   if (!questions) return fail(questions.error());
   const auto tokenizer = Tokenizer::load(options->model_path);
@@ -210,14 +233,19 @@ int eval(const EvalFlags& flags) {
   std::vector<std::pair<std::string, Scores>> runs;
   for (const std::string name : {"on", "off"}) {
     if (flags.replay != "both" && flags.replay != name) continue;
-    options->recurrence = name == "on" ? Recurrence::replay : Recurrence::packed;
-    auto scores = run(*options, *asked, *tokenizer, interrupt, "eval, replay " + name);
+    EngineOptions asked_for = *options;
+    if (name == "off") {
+      asked_for.recurrence = Recurrence::packed;
+      asked_for.speculation = {};  // needs the ring
+    }
+    auto scores = run(asked_for, *asked, *tokenizer, interrupt, "eval, replay " + name);
     if (!scores) return fail(scores.error(), interrupt.interrupted() ? kInterrupted : kFailure);
     runs.emplace_back(name, std::move(*scores));
   }
   std::optional<LogProbabilityDifference> difference;
   if (options->state_type != DType::f32) {
     options->recurrence = flags.replay == "off" ? Recurrence::packed : Recurrence::replay;
+    options->speculation = {};  // nothing is generated
     const auto compared = compare_state_types(*options, *asked, *tokenizer, interrupt);
     if (!compared) return fail(compared.error(), interrupt.interrupted() ? kInterrupted : kFailure);
     difference = *compared;
@@ -255,10 +283,11 @@ void add_eval(CLI::App& app, int& exit_code) {
   command
       ->add_option("--replay", flags->replay,
                    "Whether the state goes through the ring (on), is written every token (off), or "
-                   "one after the other (both)")
+                   "one after the other (both). Drafts are verified with the ring only")
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
   flags->engine.add_to(*command, false);
+  flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json,
                     "One JSON object: {\"tasks\": {NAME: SCORE}, \"replay\": ...}");
   command->footer(

@@ -47,7 +47,7 @@ int generate(const GenerateFlags& flags) {
   // What is wrong with the flags alone is said before anything is loaded.
   if (const auto check = flags.sampling.resolve({}); !check) return fail(check.error(), kBadFlags);
   auto options = flags.engine.options();
-  if (!options) return fail(options.error());
+  if (!options) return fail(options.error(), exit_code_of(options.error()));
   const auto config = load_config(options->model_path);
   if (!config) return fail(config.error());
   const auto tokenizer = Tokenizer::load(options->model_path);
@@ -120,6 +120,7 @@ void add_generate(CLI::App& app, int& exit_code) {
           ->capture_default_str();
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);
+  flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json,
                     "Instead of the text as it comes, one JSON object at the end: text, tokens, "
                     "timings, folds, bytes of state read and written");

@@ -20,7 +20,6 @@ struct PlanFlags {
   EngineFlags engine;
   std::string memory;
   int max_running_requests = 0;
-  int draft_tokens = 1;
   int context_length = 0;
   int page_tokens = 16;
   int step_tokens = 256;
@@ -41,43 +40,40 @@ int fail(const Error& error, int exit_code) {
   return exit_code;
 }
 
-// The numbers that Engine::create would come to, without weights.
-Result<Planned> make_plan(const PlanFlags& flags, std::int64_t budget,
+// The numbers that Engine::create would come to, without weights. `asked`: with speculation
+// resolved.
+Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, std::int64_t budget,
                           const FoldGeometry& geometry) {
-  const auto engine_options = flags.engine.options();
-  if (!engine_options) return engine_options.error();
-  auto config = load_config(engine_options->model_path);
+  auto config = load_config(asked.model_path);
   if (!config) return config.error();
   ModelOptions options;
-  options.activations = engine_options->activations.value_or(
-      config->weight_type == DType::bf16 ? DType::bf16 : DType::f32);
-  options.recurrence = engine_options->recurrence;
+  options.activations =
+      asked.activations.value_or(config->weight_type == DType::bf16 ? DType::bf16 : DType::f32);
+  options.recurrence = asked.recurrence;
   options.geometry = geometry;
-  options.deterministic = engine_options->deterministic;
+  options.deterministic = asked.deterministic;
   options.max_step_tokens = flags.step_tokens;
+  options.draft_head = asked.speculation.algorithm == SpeculativeAlgorithm::mtp;
   const SequenceLayout layout =
-      sequence_layout(*config, options, engine_options->state_type, flags.page_tokens);
+      sequence_layout(*config, options, asked.state_type, flags.page_tokens);
 
   ServiceOptions service;
-  service.engine = *engine_options;
+  service.engine = asked;
   service.engine.memory_budget = budget;
   service.engine.max_running_requests = flags.max_running_requests;
   service.engine.context_length = flags.context_length;
   service.engine.page_tokens = flags.page_tokens;
   service.engine.step_tokens = flags.step_tokens;
-  service.engine.window_max = flags.draft_tokens;
   service.prefix_cache = !flags.disable_radix_cache;
   const std::int64_t weights = planned_weight_bytes(*config, false);
-  const std::int64_t drafter =
-      flags.draft_tokens > 1 ? planned_weight_bytes(*config, true) - weights : 0;
-  const int threads = flags.engine.threads > 0 ? flags.engine.threads : available_cores();
+  const std::int64_t drafter = planned_weight_bytes(*config, options.draft_head) - weights;
+  const int threads = asked.threads > 0 ? asked.threads : available_cores();
   auto plan = plan_engine(service_engine_options(service), *config, options, layout, weights,
                           drafter, threads);
   if (!plan) return plan.error();
-  return Planned{
-      std::move(*config), layout, std::move(*plan),
-      std::min(MemoryNeeds{}.max_useful_requests, flags.step_tokens / flags.draft_tokens),
-      options.activations};
+  return Planned{std::move(*config), layout, std::move(*plan),
+                 std::min(MemoryNeeds{}.max_useful_requests, flags.step_tokens / asked.window_max),
+                 options.activations};
 }
 
 void print_table(const PlanFlags& flags, const Planned& planned) {
@@ -101,12 +97,13 @@ void print_table(const PlanFlags& flags, const Planned& planned) {
   }
   fmt::print("state {}, activations {}, bytes a slot {}\n", name_of(layout.state_type),
              name_of(planned.activations), layout.slot_bytes());
-  if (flags.draft_tokens > 1) {
+  const int window = layout.geometry.window_max();
+  if (window > 1) {
     const std::int64_t rings = layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row();
-    const std::int64_t snapshots = flags.draft_tokens * layout.slot_bytes();
+    const std::int64_t snapshots = window * layout.slot_bytes();
     fmt::print(
         "speculation: rings of {} a request instead of {} state snapshots of {} ({:.1f} %)\n",
-        format_bytes(rings), flags.draft_tokens, format_bytes(snapshots),
+        format_bytes(rings), window, format_bytes(snapshots),
         100.0 * static_cast<double>(rings) / static_cast<double>(snapshots));
   }
 }
@@ -133,23 +130,22 @@ void print_json(const Planned& planned) {
 int plan(const PlanFlags& flags) {
   const auto budget = parse_bytes("--memory", flags.memory);
   if (!budget) return fail(budget.error(), kBadFlags);
-  const auto geometry =
-      FoldGeometry::make(flags.engine.fold_block, flags.draft_tokens, kCpuRingAccess);
+  auto asked = flags.engine.options();
+  if (!asked) return fail(asked.error(), exit_code_of(asked.error()));
+  const auto options = resolve_speculation(std::move(*asked));
+  if (!options) return fail(options.error(), kBadFlags);
+  const int window = options->window_max;
+  const auto geometry = FoldGeometry::make(options->fold_block, window, kCpuRingAccess);
   if (!geometry) return fail(geometry.error(), kBadFlags);
-  if (flags.engine.disable_replay && flags.draft_tokens > 1) {
-    return fail(refuse("--speculative-num-draft-tokens", flags.draft_tokens,
-                       "1 with --disable-linear-replayssm"),
-                kBadFlags);
-  }
-  if (flags.max_running_requests * flags.draft_tokens > flags.step_tokens) {
+  if (flags.max_running_requests * window > flags.step_tokens) {
     return fail(
         refuse("--max-running-requests", flags.max_running_requests,
                fmt::format("at most {}: a step of --chunked-prefill-size {} tokens has room "
                            "for all windows",
-                           flags.step_tokens / flags.draft_tokens, flags.step_tokens)),
+                           flags.step_tokens / window, flags.step_tokens)),
         kBadFlags);
   }
-  const auto planned = make_plan(flags, *budget, *geometry);
+  const auto planned = make_plan(flags, *options, *budget, *geometry);
   if (!planned) return fail(planned.error(), kFailure);
   if (flags.json) {
     print_json(*planned);
@@ -173,12 +169,6 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command
-      ->add_option("--speculative-num-draft-tokens", flags->draft_tokens,
-                   "Tokens verified in one step, the newest sampled one included; 1 is no "
-                   "speculation")
-      ->check(CLI::Range(1, FoldGeometry::kLargestWindow))
-      ->capture_default_str();
-  command
       ->add_option("--context-length", flags->context_length,
                    "Tokens of the longest request. Default: the model's, or what fits")
       ->check(CLI::Range(1, 1 << 30));
@@ -191,9 +181,18 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_flag("--disable-radix-cache", flags->disable_radix_cache,
                     "Without room for the prefix cache that serve keeps");
   flags->engine.add_to(*command);
+  flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json, "One JSON object instead of the table");
   command->footer("Example: replayssm plan --model-path DIR --memory 24GiB");
-  command->callback([flags, &exit_code] { exit_code = plan(*flags); });
+  command->callback([flags, &exit_code] {
+    // Of a number of draft tokens alone it is not known who makes them: the head is planned for.
+    if (flags->engine.speculative_algorithm.empty() && flags->engine.draft_tokens > 1) {
+      flags->engine.speculative_algorithm = "EAGLE";
+    } else if (flags->engine.speculative_algorithm.empty()) {
+      flags->engine.draft_tokens = 0;
+    }
+    exit_code = plan(*flags);
+  });
 }
 
 }  // namespace replayssm::cli

@@ -34,6 +34,14 @@ nlohmann::ordered_json report(const Finished& finished, std::string_view text, c
                      {"decode_tokens_per_second", rate(decoded, finished.timings.decode)}};
   json["steps"] = finished.counters.steps;
   json["folds"] = finished.counters.folds;
+  if (engine.options().speculation.algorithm != SpeculativeAlgorithm::none) {
+    const SequenceCounters& counters = finished.counters;
+    json["speculation"] = {{"algorithm", name_of(engine.options().speculation.algorithm)},
+                           {"window_max", engine.options().window_max},
+                           {"windows", counters.windows},
+                           {"drafts", counters.drafts},
+                           {"drafts_accepted", counters.drafts_accepted}};
+  }
   json["state_bytes_read"] = finished.counters.state_bytes_read;
   json["state_bytes_written"] = finished.counters.state_bytes_written;
   nlohmann::ordered_json setup;

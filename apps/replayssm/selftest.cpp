@@ -15,6 +15,7 @@
 #include "prompt_text.h"
 #include "selftest_bits.h"
 #include "selftest_closeness.h"
+#include "selftest_speculation.h"
 #include "terminal.h"
 #include "text/tokenizer.h"
 
@@ -143,6 +144,9 @@ int selftest(const EngineFlags& flags) {
   if (const auto status = check_equal_bits(*options, material->texts, checks); !status.ok()) {
     return fail(status.error());
   }
+  if (const auto status = check_speculation(*options, material->texts[0], checks); !status.ok()) {
+    return fail(status.error());
+  }
   if (const auto status = check_closeness(*options, material->prompts, checks); !status.ok()) {
     return fail(status.error());
   }
@@ -157,9 +161,10 @@ int selftest(const EngineFlags& flags) {
 
 void add_selftest(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<EngineFlags>();
-  CLI::App* command = app.add_subcommand("selftest",
-                                         "Prove on this machine: equal bits however tokens are "
-                                         "split or reused, close values with replay on and off");
+  CLI::App* command =
+      app.add_subcommand("selftest",
+                         "Prove on this machine: equal bits however tokens are "
+                         "split, reused or drafted, close values with replay on and off");
   flags->add_to(*command, false);
   command->footer(
       "Equal bits are checked with --deterministic and the fold block of "

@@ -24,10 +24,9 @@ using server::LogLevel;
 // How often signals and the engine's health are looked at.
 constexpr std::chrono::milliseconds kWatch{100};
 
-// What names a flag was refused because of it.
 int fail(const Error& error) {
   print_error(error.message);
-  return error.message.starts_with("--") ? kBadFlags : kFailure;
+  return exit_code_of(error);
 }
 
 void print_plan(const MemoryPlan& plan) {

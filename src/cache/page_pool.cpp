@@ -64,7 +64,7 @@ std::byte* PagePool::values_at(int layer, PageId page, int offset) {
 
 void PagePool::copy(PageId from, PageId to, int tokens) {
   const std::size_t bytes = static_cast<std::size_t>(tokens) * position_bytes();
-  for (int layer = 0; layer < layout_.attention_layers; ++layer) {
+  for (int layer = 0; layer < layout_.kv_layers(); ++layer) {
     std::memcpy(keys_at(layer, to, 0), keys_at(layer, from, 0), bytes);
     std::memcpy(values_at(layer, to, 0), values_at(layer, from, 0), bytes);
   }
@@ -73,7 +73,7 @@ void PagePool::copy(PageId from, PageId to, int tokens) {
 void PagePool::fill(PageId page) {
   if (poison_ == Poison::off) return;
   const std::size_t bytes = static_cast<std::size_t>(layout_.page_tokens) * position_bytes();
-  for (int layer = 0; layer < layout_.attention_layers; ++layer) {
+  for (int layer = 0; layer < layout_.kv_layers(); ++layer) {
     std::memset(keys_at(layer, page, 0), kPoisonByte, bytes);
     std::memset(values_at(layer, page, 0), kPoisonByte, bytes);
   }

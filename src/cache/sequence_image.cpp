@@ -22,7 +22,7 @@ std::array<Format, 12> formats(const SequenceLayout& layout, const LinearOps& op
            {"gate kind", static_cast<std::int32_t>(layout.heads.gate)},
            {"key heads", layout.heads.key_heads},
            {"value heads", layout.heads.value_heads},
-           {"attention layers", layout.attention_layers},
+           {"attention layers", layout.kv_layers()},
            {"KV row", layout.kv_heads * layout.head_dim},
            {"state type", static_cast<std::int32_t>(layout.state_type)},
            {"gate form", static_cast<std::int32_t>(ops.gate_form())},
@@ -83,7 +83,7 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
                                    index(ring.channels))));
     }
   }
-  for (int layer = 0; layer < layout.attention_layers; ++layer) {
+  for (int layer = 0; layer < layout.kv_layers(); ++layer) {
     for (int i = 0; i < t.tokens; ++i) {
       const PageId page = sequence.pages()[index(i / layout.page_tokens)];
       const int offset = i % layout.page_tokens;

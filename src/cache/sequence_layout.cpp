@@ -43,7 +43,7 @@ std::int64_t SequenceLayout::cursor_bytes_per_row() const {
 }
 
 std::int64_t SequenceLayout::kv_bytes_per_token() const {
-  return std::int64_t{2} * attention_layers * kv_heads * head_dim * bytes(activation_type);
+  return std::int64_t{2} * kv_layers() * kv_heads * head_dim * bytes(activation_type);
 }
 
 std::int64_t SequenceLayout::page_bytes() const { return kv_bytes_per_token() * page_tokens; }

@@ -14,8 +14,9 @@ namespace replayssm {
 struct SequenceLayout {
   int linear_layers = 0;
   int attention_layers = 0;
-  HeadShape heads;   // of the linear layers
-  int kv_heads = 0;  // of the attention layers
+  HeadShape heads;       // of the linear layers
+  int draft_layers = 0;  // attention layers of a draft head, of the same shape
+  int kv_heads = 0;      // of the attention layers
   int head_dim = 0;
   FoldGeometry geometry;
   Recurrence recurrence = Recurrence::replay;
@@ -40,7 +41,9 @@ struct SequenceLayout {
   // t, c, base and home of one row.
   std::int64_t cursor_bytes_per_row() const;
 
-  // Keys and values of one position over all attention layers.
+  // Those of the model, then those of a draft head.
+  int kv_layers() const { return attention_layers + draft_layers; }
+  // Keys and values of one position over all of them.
   std::int64_t kv_bytes_per_token() const;
   std::int64_t page_bytes() const;
   int pages_for(std::int64_t tokens) const;

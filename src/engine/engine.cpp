@@ -7,6 +7,10 @@
 #include "engine/memory_needs.h"
 #include "engine/model_fingerprint.h"
 #include "engine/sequence_archive.h"
+#include "model/weights.h"
+#include "spec/acceptance.h"
+#include "spec/mtp_drafter.h"
+#include "spec/ngram_drafter.h"
 
 namespace replayssm {
 namespace {
@@ -19,6 +23,11 @@ Status check(const EngineOptions& options) {
   if (options.activations && *options.activations != DType::f32 &&
       *options.activations != DType::bf16) {
     return refuse("--dtype", name_of(*options.activations), "auto, float32 or bfloat16");
+  }
+  if (options.recurrence == Recurrence::packed &&
+      options.speculation.algorithm != SpeculativeAlgorithm::none) {
+    return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
+                  "none with --disable-linear-replayssm");
   }
   if (options.recurrence == Recurrence::packed && options.window_max > 1) {
     return refuse("--speculative-num-draft-tokens", options.window_max,
@@ -43,7 +52,10 @@ DType stored_type(const ModelConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
+  const auto resolved = resolve_speculation(asked);
+  if (!resolved) return resolved.error();
+  const EngineOptions& options = *resolved;
   const auto geometry = FoldGeometry::make(options.fold_block, options.window_max, kCpuRingAccess);
   if (!geometry) return geometry.error();
   REPLAYSSM_TRY(check(options));
@@ -58,12 +70,17 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   model_options.geometry = *geometry;
   model_options.deterministic = options.deterministic;
   model_options.max_step_tokens = options.step_tokens;
+  model_options.draft_head = options.speculation.algorithm == SpeculativeAlgorithm::mtp;
 
   std::unique_ptr<Engine> engine(new Engine);
   engine->options_ = options;
   engine->fingerprint_ = *fingerprint;
   engine->pool_ = std::make_unique<ThreadPool>(options.threads);
   engine->ops_ = make_cpu_ops(*engine->pool_);
+  if (model_options.draft_head && !has_draft_head(options.model_path)) {
+    return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
+                  "a checkpoint with mtp.* tensors, or NGRAM");
+  }
   auto model = Model::load(options.model_path, model_options, *engine->pool_, *engine->ops_);
   if (!model) return model.error();
   engine->model_ = std::move(*model);
@@ -85,7 +102,24 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
                                        options.poison);
   engine->runner_ =
       std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
+  engine->use_drafter(engine->make_drafter());
   return engine;
+}
+
+std::unique_ptr<Drafter> Engine::make_drafter() {
+  const int most = options_.window_max - 1;
+  switch (options_.speculation.algorithm) {
+    case SpeculativeAlgorithm::none:
+      return nullptr;
+    case SpeculativeAlgorithm::ngram:
+      return std::make_unique<NgramDrafter>(most);
+    case SpeculativeAlgorithm::mtp:
+      return std::make_unique<MtpDrafter>(
+          *model_->draft_head(), memory_->pages().kv(memory_->layout().attention_layers), config(),
+          MtpDrafter::Sizes{most, options_.step_tokens, plan_.rows},
+          options_.speculation.sampled_drafts);
+  }
+  return nullptr;
 }
 
 Status Engine::check_prompt(std::span<const TokenId> tokens) const {
@@ -143,6 +177,7 @@ Result<Sequence> Engine::fork(const Sequence& parent, std::uint64_t seed) {
   child.prompt_tokens = parent.prompt_tokens;
   child.sampling = parent.sampling;
   child.sampling.set_seed(seed);
+  child.drafter = parent.drafter;
   child.memory = std::move(*residence);
   return child;
 }
@@ -174,69 +209,144 @@ StepRow Engine::next_row(Sequence& sequence, int most_tokens) {
   return row;
 }
 
+void Engine::use_drafter(std::unique_ptr<Drafter> drafter) {
+  drafter_ = std::move(drafter);
+  runner_->keep_hidden(drafter_ == nullptr ? std::span<const int>{} : drafter_->taps());
+}
+
+int Engine::most_drafts() const {
+  if (drafter_ == nullptr) return 0;
+  return std::min(drafter_->most_drafts(), memory_->layout().geometry.window_max() - 1);
+}
+
+Status Engine::propose(std::span<DraftRequest> requests) {
+  REPLAYSSM_TRY(drafter_->propose(requests));
+  for (DraftRequest& request : requests) {
+    std::vector<Draft>& drafts = request.drafts;
+    const auto most = static_cast<std::size_t>(request.most);
+    if (drafts.size() > most) drafts.resize(most);
+    // What is no token of the model ends the list.
+    const auto foreign = std::find_if(drafts.begin(), drafts.end(), [&](const Draft& draft) {
+      return draft.token < 0 || draft.token >= config().vocab_size;
+    });
+    drafts.erase(foreign, drafts.end());
+  }
+  return {};
+}
+
 Result<std::vector<StepResult>> Engine::step(std::span<const StepRow> rows) {
   const auto logits = runner_->evaluate(rows);
   if (!logits) return logits.error();
-  REPLAYSSM_TRY(runner_->commit());
 
   std::vector<StepResult> results;
+  std::vector<int> first;
+  std::vector<int> accepted;
   int logit_row = 0;
   for (const StepRow& row : rows) {
     StepResult result;
     result.sequence = row.sequence;
+    first.push_back(row.sequence->evaluated());
     if (row.logits > 0) {
       const Status read = read_logits(row, *logits, logit_row, result);
       if (!read) result.error = read.error();
     }
     logit_row += row.logits;
+    // Every output token but the newest has been evaluated in this step.
+    accepted.push_back(row.drafts.empty() ? row.tokens
+                                          : std::max(1, static_cast<int>(result.tokens.size())));
     results.push_back(std::move(result));
   }
+  REPLAYSSM_TRY(runner_->commit(accepted));
+  REPLAYSSM_TRY(observe(rows, first, accepted));
   return results;
 }
 
+// Tells the drafter what was committed.
+Status Engine::observe(std::span<const StepRow> rows, std::span<const int> first,
+                       std::span<const int> accepted) {
+  if (drafter_ == nullptr) return {};
+  std::vector<CommittedTokens> committed;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Sequence& sequence = *rows[i].sequence;
+    committed.push_back({{sequence.tokens, sequence.memory.pages(), &sequence.drafter},
+                         first[i],
+                         accepted[i],
+                         runner_->hidden_of(static_cast<int>(i)).data()});
+  }
+  return drafter_->observe(committed);
+}
+
 // Log-probabilities of the prompt where they are wanted; then, if the row is the sequence's last
-// one that waits, the next token.
+// one that waits, the next tokens.
 Status Engine::read_logits(const StepRow& row, std::span<const float> logits, int first_row,
                            StepResult& result) {
   Sequence& sequence = *row.sequence;
-  const auto logits_of = [&](int i) { return runner_->logits_row(logits, first_row + i); };
+  const int drafts = static_cast<int>(row.drafts.size());
   if (row.rules != nullptr && row.rules->prompt_logprobs() && row.phase == Phase::prefill) {
-    const int first = sequence.evaluated() - row.logits;
-    for (int i = 0; i < row.logits && first + i + 1 < sequence.prompt_tokens; ++i) {
-      if (Status finite = check_finite(logits_of(i)); !finite) {
-        result.finite = false;
-        return finite;
-      }
-      const auto at = static_cast<std::size_t>(first) + static_cast<std::size_t>(i) + 1;
-      const TokenId next = sequence.tokens[at];
-      result.prompt_logprobs.push_back(
-          token_logprobs(logits_of(i), next, *row.rules->prompt_logprobs()));
+    REPLAYSSM_TRY(read_prompt_logprobs(row, logits, first_row, result));
+  }
+  if (sequence.waiting() > row.tokens - drafts) return {};
+  const int most = std::min(drafts, row.most_accepted);
+  const int anchor = first_row + row.logits - 1 - drafts;
+  for (int i = 0; i <= most; ++i) {
+    const Draft* draft = i < most ? &row.drafts[static_cast<std::size_t>(i)] : nullptr;
+    const auto token = sample(row, runner_->logits_row(logits, anchor + i), draft, result);
+    if (!token) return token.error();
+    const bool accepted = draft != nullptr && *token == draft->token;
+    sequence.counters.drafts_accepted += accepted ? 1 : 0;
+    if (!accepted || (row.rules != nullptr && row.rules->ends(*token))) break;
+  }
+  sequence.counters.windows += drafts > 0 ? 1 : 0;
+  sequence.counters.drafts += most;
+  return {};
+}
+
+Status Engine::read_prompt_logprobs(const StepRow& row, std::span<const float> logits,
+                                    int first_row, StepResult& result) {
+  const Sequence& sequence = *row.sequence;
+  const int first = sequence.evaluated() + row.tokens - row.logits;
+  for (int i = 0; i < row.logits && first + i + 1 < sequence.prompt_tokens; ++i) {
+    const auto at_position = runner_->logits_row(logits, first_row + i);
+    if (Status finite = check_finite(at_position); !finite) {
+      result.finite = false;
+      return finite;
     }
+    const auto at = static_cast<std::size_t>(first) + static_cast<std::size_t>(i) + 1;
+    result.prompt_logprobs.push_back(
+        token_logprobs(at_position, sequence.tokens[at], *row.rules->prompt_logprobs()));
   }
-  if (sequence.waiting() > 0) return {};
-  const auto last = logits_of(row.logits - 1);
-  if (Status finite = check_finite(last); !finite) {
+  return {};
+}
+
+// The sequence's next token. `draft`: the one that was guessed for its place, or null.
+Result<TokenId> Engine::sample(const StepRow& row, std::span<const float> logits,
+                               const Draft* draft, StepResult& result) {
+  if (Status finite = check_finite(logits); !finite) {
     result.finite = false;
-    return finite;
+    return finite.error();
   }
+  SamplingState& sampling = row.sequence->sampling;
   LogitMask mask;
   LogitBias bias;
   if (row.rules != nullptr) {
-    mask = row.rules->mask(static_cast<int>(sequence.sampling.outputs()), config().vocab_size);
+    mask = row.rules->mask(static_cast<int>(sampling.outputs()), config().vocab_size);
     bias = row.rules->logit_bias();
   }
-  const auto token = sampler_.sample(last, sequence.sampling, mask, bias);
-  if (!token) return token.error();
+  const auto target = sampler_.distribution(logits, sampling, mask, bias);
+  if (!target) return target.error();
+  const TokenId token = output_token(**target, draft == nullptr ? Draft{} : *draft,
+                                     sampling.params().seed, sampling.outputs());
+  SampledToken sampled{token, std::nullopt};
   if (row.rules != nullptr) {
-    REPLAYSSM_TRY(row.rules->accept(*token));
+    REPLAYSSM_TRY(row.rules->accept(token));
     if (row.rules->top_logprobs()) {
-      result.token_logprobs = token_logprobs(last, *token, *row.rules->top_logprobs());
+      sampled.logprobs = token_logprobs(logits, token, *row.rules->top_logprobs());
     }
   }
-  result.token = *token;
-  sequence.tokens.push_back(*token);
-  sequence.sampling.add_output(*token);
-  return {};
+  result.tokens.push_back(std::move(sampled));
+  row.sequence->tokens.push_back(token);
+  sampling.add_output(token);
+  return token;
 }
 
 }  // namespace replayssm

@@ -21,14 +21,19 @@
 #include "model/model.h"
 #include "ops/linear_ops.h"
 #include "replay/memory_plan.h"
+#include "spec/drafter.h"
 
 namespace replayssm {
+
+struct SampledToken {
+  TokenId token = 0;
+  std::optional<TokenLogprobs> logprobs;  // if the row's rules ask for them
+};
 
 // What a step gave one sequence.
 struct StepResult {
   Sequence* sequence = nullptr;
-  std::optional<TokenId> token;                 // sampled and appended to sequence->tokens
-  std::optional<TokenLogprobs> token_logprobs;  // if the row's rules ask for them
+  std::vector<SampledToken> tokens;  // in order, appended to sequence->tokens
   // Of the tokens that follow the row's, as far as they are prompt, if asked for.
   std::vector<TokenLogprobs> prompt_logprobs;
   std::optional<Error> error;  // the sequence has ended and must be dropped
@@ -41,7 +46,7 @@ class Engine {
  public:
   // Loads the model, plans the memory and allocates it, in that order. Errors name option, value
   // and what is accepted; a plan that does not fit is refused with its numbers.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& asked);
 
   const ModelConfig& config() const { return model_->config(); }
   const ModelOptions& model_options() const { return model_->options(); }
@@ -75,11 +80,23 @@ class Engine {
   Result<std::vector<std::byte>> pause(const Sequence& sequence);
   Result<Sequence> resume(std::span<const std::byte> archive);
 
-  // Evaluates the rows, commits all their tokens, and samples for each row that asked for logits
-  // and has no further tokens waiting, from its last row of them. A sequence whose logits are not
-  // finite gets an error, its neighbours do not. An error of the call itself means that no row's
-  // sequence may be used again.
+  // Evaluates the rows, samples for each row that asked for logits and has no further tokens
+  // waiting, and commits. A row with drafts, which asks for logits of the anchor and every draft,
+  // samples until a token is not the draft for its place or ends the output; as many of its tokens
+  // are committed. Of other rows all are. A sequence whose logits are not finite gets an error, its
+  // neighbours do not. An error of the call itself means that no row's sequence may be used again.
   Result<std::vector<StepResult>> step(std::span<const StepRow> rows);
+
+  // Takes the place of the drafter that the options ask for. No sequence is running.
+  void use_drafter(std::unique_ptr<Drafter> drafter);
+  // Null: no speculation.
+  Drafter* drafter() { return drafter_.get(); }
+  // The model's own; null unless the options ask for it.
+  DraftHead* draft_head() { return model_->draft_head(); }
+  // The most drafts of a step's row.
+  int most_drafts() const;
+  // Drafts for sequences whose anchor waits; each was prepared for a window of 1 + most tokens.
+  Status propose(std::span<DraftRequest> requests);
 
   // Pages, and a home slot if one is needed, for a row that is to be stepped. Refused when there is
   // no room; the sequence can wait.
@@ -91,8 +108,15 @@ class Engine {
 
  private:
   Engine() = default;
+  std::unique_ptr<Drafter> make_drafter();
   Status read_logits(const StepRow& row, std::span<const float> logits, int first_row,
                      StepResult& result);
+  Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int first_row,
+                              StepResult& result);
+  Result<TokenId> sample(const StepRow& row, std::span<const float> logits, const Draft* draft,
+                         StepResult& result);
+  Status observe(std::span<const StepRow> rows, std::span<const int> first,
+                 std::span<const int> accepted);
 
   EngineOptions options_;
   int context_length_ = 0;
@@ -104,6 +128,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<SequenceMemory> memory_;
   std::unique_ptr<Runner> runner_;
+  std::unique_ptr<Drafter> drafter_;
   Sampler sampler_;
 };
 

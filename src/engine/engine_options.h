@@ -8,6 +8,7 @@
 #include "cache/poison.h"
 #include "core/dtype.h"
 #include "ops/linear_ops.h"
+#include "spec/speculation.h"
 
 namespace replayssm {
 
@@ -17,7 +18,8 @@ struct EngineOptions {
   DType state_type = DType::f32;
   Recurrence recurrence = Recurrence::replay;
   int fold_block = 16;
-  int window_max = 1;  // T_max
+  int window_max = 1;  // T_max; with a speculative algorithm, what follows from it
+  SpeculationOptions speculation;
   bool deterministic = false;
   int threads = 0;  // 0: one for each core
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/generation.h"
+#include "replay/geometry.h"
 
 namespace replayssm {
 
@@ -66,6 +67,11 @@ struct EngineCounters {
   std::int64_t checkpoints_final = 0;    // and at its end
   std::int64_t state_bytes_read = 0;
   std::int64_t state_bytes_written = 0;
+
+  std::int64_t verify_windows = 0;  // rows with drafts
+  // By place after the anchor: drafts verified, and those that became output.
+  std::array<std::int64_t, FoldGeometry::kLargestWindow - 1> drafts{};
+  std::array<std::int64_t, FoldGeometry::kLargestWindow - 1> drafts_accepted{};
 
   Histogram ring_occupancy;  // records pending, at every decode step of every row
   Histogram iteration_tokens;

@@ -92,6 +92,9 @@ struct GenerationFinished {
   std::optional<PrefixLoss> lost_reason;
   int completion_tokens = 0;  // of all choices, end tokens included
   GenerationTimings timings;
+  // Of all choices; those rejected were not output.
+  std::int64_t drafts = 0;
+  std::int64_t drafts_accepted = 0;
 };
 using GenerationEvent =
     std::variant<PromptProgress, PromptEvaluated, OutputToken, ChoiceFinished, GenerationFinished>;

@@ -4,6 +4,8 @@
 
 #include "engine/machine_memory.h"
 #include "model/decoder.h"
+#include "spec/mtp_drafter.h"
+#include "spec/ngram_drafter.h"
 
 namespace replayssm {
 namespace {
@@ -59,6 +61,7 @@ SequenceLayout sequence_layout(const ModelConfig& config, const ModelOptions& op
   layout.linear_layers = config.count(LayerKind::linear);
   layout.attention_layers = config.count(LayerKind::attention);
   layout.heads = config.linear;
+  layout.draft_layers = options.draft_head ? 1 : 0;
   layout.kv_heads = config.attention.kv_heads;
   layout.head_dim = config.attention.head_dim;
   layout.geometry = options.geometry;
@@ -141,6 +144,29 @@ int max_useful_requests(const EngineOptions& options) {
 
 }  // namespace
 
+Result<EngineOptions> resolve_speculation(EngineOptions options) {
+  if (options.speculation.algorithm == SpeculativeAlgorithm::none) return options;
+  const auto plan = plan_speculation(options.speculation, options.fold_block);
+  if (!plan) return plan.error();
+  options.window_max = plan->window_max;
+  return options;
+}
+
+std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config, int rows) {
+  switch (options.speculation.algorithm) {
+    case SpeculativeAlgorithm::none:
+      return 0;
+    case SpeculativeAlgorithm::ngram:
+      return NgramTrie::bytes(NgramDrafter::kCapacity);
+    case SpeculativeAlgorithm::mtp: {
+      const std::int64_t kept = std::int64_t{options.step_tokens} * config.hidden_size *
+                                static_cast<std::int64_t>(sizeof(float));
+      return kept + MtpDrafter::bytes(config, {options.window_max - 1, options.step_tokens, rows});
+    }
+  }
+  return 0;
+}
+
 StepLimits step_limits(const EngineOptions& options) {
   const int rows = options.max_running_requests > 0 ? options.max_running_requests
                                                     : max_useful_requests(options);
@@ -157,7 +183,9 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
   MemoryNeeds needs = sequence_needs(layout);
   needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
   needs.weights = weights;
-  needs.drafter = drafter;
+  const int rows = options.max_running_requests > 0 ? options.max_running_requests
+                                                    : max_useful_requests(options);
+  needs.drafter = drafter + drafter_bytes(options, config, rows);
   needs.context_length = options.context_length;
   needs.max_running_requests = options.max_running_requests;
   needs.max_useful_requests = max_useful_requests(options);

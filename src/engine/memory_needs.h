@@ -31,6 +31,13 @@ std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptio
 // The runner's buffer of logits.
 std::int64_t logits_bytes(const ModelConfig& config, int logit_rows);
 
+// The options with window_max as the speculative algorithm has it; refused as plan_speculation().
+Result<EngineOptions> resolve_speculation(EngineOptions options);
+
+// What a drafter needs beside its weights and its part of the pages: the hidden states that are
+// kept for it, its buffers.
+std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config, int rows);
+
 struct SequencePlan {
   MemoryPlan memory;
   int context_length = 0;  // tokens of the longest request
@@ -45,8 +52,8 @@ Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context);
 // max_running_requests is 0, those of as many requests as could be planned.
 StepLimits step_limits(const EngineOptions& options);
 
-// The plan of an engine with these options: what Engine::create() allocates. `weights` and
-// `drafter` in bytes; `threads` as the engine's. A memory budget of 0 is what the machine has.
+// The plan of an engine with these options, resolved: what Engine::create() allocates. `weights`
+// and `drafter` in bytes; `threads` as the engine's. A memory budget of 0 is what the machine has.
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                  const ModelOptions& model_options, const SequenceLayout& layout,
                                  std::int64_t weights, std::int64_t drafter, int threads);

@@ -27,9 +27,16 @@ Status Runner::check(std::span<const StepRow> rows) const {
     if (row.tokens < 1 || row.tokens > window) {
       return refuse("step: tokens of a row", row.tokens, fmt::format("1 to {}", window));
     }
-    if (row.tokens > sequence.waiting()) {
-      return refuse("step: tokens of a row", row.tokens,
-                    fmt::format("at most the {} that wait", sequence.waiting()));
+    const int drafts = static_cast<int>(row.drafts.size());
+    if (row.tokens > sequence.waiting() + drafts) {
+      return refuse(
+          "step: tokens of a row", row.tokens,
+          fmt::format("at most the {} that wait and {} drafts", sequence.waiting(), drafts));
+    }
+    if (drafts > 0 && row.tokens != sequence.waiting() + drafts) {
+      return refuse(
+          "step: tokens of a row with drafts", row.tokens,
+          fmt::format("all of the {} that wait and {} drafts", sequence.waiting(), drafts));
     }
     if (row.logits < 0 || row.logits > row.tokens) {
       return refuse("step: logits of a row", row.logits, fmt::format("0 to {}", row.tokens));
@@ -67,7 +74,9 @@ Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
     span.tokens = row.tokens;
     span.phase = row.phase;
     const auto first = sequence.tokens.begin() + sequence.evaluated();
-    batch.tokens.insert(batch.tokens.end(), first, first + row.tokens);
+    batch.tokens.insert(batch.tokens.end(), first,
+                        first + row.tokens - static_cast<int>(row.drafts.size()));
+    for (const Draft& draft : row.drafts) batch.tokens.push_back(draft.token);
     const auto pages =
         static_cast<std::size_t>(memory_.layout().pages_for(sequence.evaluated() + row.tokens));
     batch.rows.push_back({span, sequence.memory.pages().first(pages), row.logits});
@@ -76,7 +85,9 @@ Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
   }
   const std::span<float> logits =
       logits_.span().first(static_cast<std::size_t>(logit_rows) * logits_stride_);
-  REPLAYSSM_TRY(model_.forward(batch, memory_.views(), logits));
+  const std::size_t width = taps_.size() * static_cast<std::size_t>(model_.config().hidden_size);
+  const HiddenTaps hidden{taps_, hidden_.span().first(batch.tokens.size() * width)};
+  REPLAYSSM_TRY(model_.forward(batch, memory_.views(), logits, hidden));
   return std::span<const float>(logits);
 }
 
@@ -111,8 +122,20 @@ Status Runner::commit(std::span<const int> accepted) {
     memory_.settle(rows_[i].sequence->memory, rows_[i].tokens, accepted[i], rows_[i].phase);
   }
   rows_.clear();
-  spans_.clear();
   return {};
+}
+
+void Runner::keep_hidden(std::span<const int> taps) {
+  taps_.assign(taps.begin(), taps.end());
+  hidden_ = AlignedBuffer<float>(static_cast<std::size_t>(limits_.tokens) * taps.size() *
+                                 static_cast<std::size_t>(model_.config().hidden_size));
+}
+
+std::span<const float> Runner::hidden_of(int row) const {
+  const RowTokens& span = spans_[static_cast<std::size_t>(row)];
+  const std::size_t width = taps_.size() * static_cast<std::size_t>(model_.config().hidden_size);
+  return hidden_.span().subspan(static_cast<std::size_t>(span.first_token) * width,
+                                static_cast<std::size_t>(span.tokens) * width);
 }
 
 void Runner::count(const StepRow& row) {

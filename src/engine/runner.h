@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace replayssm {
 
 class OutputRules;
 
-// What one sequence does in a step: evaluate the first `tokens` of its waiting ones.
+// What one sequence does in a step: evaluate `tokens`, the first of its waiting ones and then the
+// drafts. A row with drafts evaluates all that waits.
 struct StepRow {
   Sequence* sequence = nullptr;
   int tokens = 0;
@@ -24,6 +26,8 @@ struct StepRow {
   // What the request asks of its tokens beyond the sampling parameters; may be null. Told of the
   // token that the step samples.
   OutputRules* rules = nullptr;
+  std::span<const Draft> drafts = {};
+  int most_accepted = std::numeric_limits<int>::max();  // of the drafts
 };
 
 // Builds the batch when it is launched, from the sequences as they are then. A step is evaluate(),
@@ -39,6 +43,12 @@ class Runner {
   // other error the rows' sequences must not be used again.
   Result<std::span<const float>> evaluate(std::span<const StepRow> rows);
 
+  // From now on evaluate() keeps these hidden states of every token; see HiddenTaps.
+  void keep_hidden(std::span<const int> taps);
+  // Of the tokens of one row that evaluate() was given, [tokens, taps, hidden_size]. Valid until
+  // the next evaluate().
+  std::span<const float> hidden_of(int row) const;
+
   // Moves every cursor of the rows that evaluate() was given. `accepted` holds one number a row,
   // chunks with all their tokens; empty: all tokens of every row.
   Status commit(std::span<const int> accepted = {});
@@ -47,6 +57,7 @@ class Runner {
   std::size_t logits_stride() const { return logits_stride_; }
   std::span<const float> logits_row(std::span<const float> logits, int row) const;
   const StepLimits& limits() const { return limits_; }
+  std::int64_t hidden_bytes() const { return static_cast<std::int64_t>(hidden_.bytes()); }
   std::int64_t logits_bytes() const { return static_cast<std::int64_t>(logits_.bytes()); }
 
  private:
@@ -59,8 +70,10 @@ class Runner {
   StepLimits limits_;
   std::size_t logits_stride_;
   AlignedBuffer<float> logits_;  // [logit_rows, vocab_rows]
-  std::vector<StepRow> rows_;    // of the step in progress
-  std::vector<RowTokens> spans_;
+  std::vector<int> taps_;
+  AlignedBuffer<float> hidden_;   // [tokens, taps, hidden_size]
+  std::vector<StepRow> rows_;     // of the step in progress
+  std::vector<RowTokens> spans_;  // of the newest step
 };
 
 }  // namespace replayssm

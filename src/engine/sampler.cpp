@@ -50,8 +50,29 @@ Status check_finite(std::span<const float> logits) {
   return {};
 }
 
+TokenId draw(const TokenDistribution& distribution, double uniform) {
+  const double wanted = uniform * distribution.total;
+  double passed = 0;
+  TokenId chosen = distribution.entries.front().token;
+  for (const TokenDistribution::Entry& entry : distribution.entries) {
+    if (entry.weight == 0.0) continue;
+    chosen = entry.token;
+    passed += entry.weight;
+    if (passed > wanted) break;
+  }
+  return chosen;
+}
+
 Result<TokenId> Sampler::sample(std::span<const float> logits, const SamplingState& state,
                                 LogitMask mask, LogitBias bias) {
+  const auto target = distribution(logits, state, mask, bias);
+  if (!target) return target.error();
+  return draw(**target, uniform_at(state.params().seed, state.outputs()));
+}
+
+Result<const TokenDistribution*> Sampler::distribution(std::span<const float> logits,
+                                                       const SamplingState& state, LogitMask mask,
+                                                       LogitBias bias) {
   REPLAYSSM_TRY(check_finite(logits));
   const SamplingParams& params = state.params();
   if (params.penalises() || !mask.empty() || !bias.empty()) {
@@ -80,70 +101,70 @@ Result<TokenId> Sampler::sample(std::span<const float> logits, const SamplingSta
     }
     logits = adjusted_;
   }
-  return draw(logits, state);
+  REPLAYSSM_TRY(cut_off(logits, params));
+  return &distribution_;
 }
 
-Result<TokenId> Sampler::draw(std::span<const float> logits, const SamplingState& state) {
-  const SamplingParams& params = state.params();
+// Temperature and what follows it, up to the draw.
+Status Sampler::cut_off(std::span<const float> logits, const SamplingParams& params) {
+  std::vector<TokenDistribution::Entry>& candidates = distribution_.entries;
+  candidates.clear();
   const TokenId best = argmax(logits);
   const float largest = logits[static_cast<std::size_t>(best)];
   if (largest == kExcluded) {
     return Error{"logit mask: no token is allowed; expected at least one"};
   }
-  if (params.greedy() || params.top_k == 1) return best;
+  if (params.greedy() || params.top_k == 1) {
+    candidates.push_back({best, 1.0});
+    distribution_.total = 1.0;
+    return {};
+  }
 
-  candidates_.clear();
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] == kExcluded) continue;
     const double distance = static_cast<double>(logits[i]) - static_cast<double>(largest);
-    candidates_.push_back({std::exp(distance / params.temperature), static_cast<TokenId>(i)});
+    candidates.push_back({static_cast<TokenId>(i), std::exp(distance / params.temperature)});
   }
   // Equal weights are ordered by id; logits so far apart that both weights underflow to zero are as
   // good as equal.
-  const auto more_likely = [](const Candidate& a, const Candidate& b) {
+  const auto more_likely = [](const TokenDistribution::Entry& a,
+                              const TokenDistribution::Entry& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
   };
   const auto top_k = static_cast<std::size_t>(params.top_k);
-  if (top_k > 0 && top_k < candidates_.size()) {
-    const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(top_k);
-    std::nth_element(candidates_.begin(), end - 1, candidates_.end(), more_likely);
-    candidates_.erase(end, candidates_.end());
+  if (top_k > 0 && top_k < candidates.size()) {
+    const auto end = candidates.begin() + static_cast<std::ptrdiff_t>(top_k);
+    std::nth_element(candidates.begin(), end - 1, candidates.end(), more_likely);
+    candidates.erase(end, candidates.end());
     // nth_element leaves an order of its own; ours must depend on the logits alone.
-    std::sort(candidates_.begin(), candidates_.end(), more_likely);
+    std::sort(candidates.begin(), candidates.end(), more_likely);
   }
   if (params.top_p < 1.0) {
     double total = 0;
-    for (const Candidate& candidate : candidates_) total += candidate.weight;
+    for (const TokenDistribution::Entry& candidate : candidates) total += candidate.weight;
     // A heap, because the wanted few are found without sorting the whole vocabulary.
-    const auto less_likely = [&](const Candidate& a, const Candidate& b) {
-      return more_likely(b, a);
-    };
-    std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
-    auto heap_end = candidates_.end();
+    const auto less_likely = [&](const TokenDistribution::Entry& a,
+                                 const TokenDistribution::Entry& b) { return more_likely(b, a); };
+    std::make_heap(candidates.begin(), candidates.end(), less_likely);
+    auto heap_end = candidates.end();
     double reached = 0;
-    while (heap_end != candidates_.begin() && reached < params.top_p * total) {
-      std::pop_heap(candidates_.begin(), heap_end, less_likely);
+    while (heap_end != candidates.begin() && reached < params.top_p * total) {
+      std::pop_heap(candidates.begin(), heap_end, less_likely);
       reached += (--heap_end)->weight;
     }
-    candidates_.erase(candidates_.begin(), heap_end);
-    std::reverse(candidates_.begin(), candidates_.end());
+    candidates.erase(candidates.begin(), heap_end);
+    std::reverse(candidates.begin(), candidates.end());
   }
   if (params.min_p > 0.0) {
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params.min_p; });
+    std::erase_if(candidates,
+                  [&](const TokenDistribution::Entry& c) { return c.weight < params.min_p; });
   }
 
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += candidate.weight;
-  const double wanted = uniform_at(params.seed, state.outputs()) * total;
-  double passed = 0;
-  TokenId chosen = best;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.weight == 0.0) continue;
-    chosen = candidate.token;
-    passed += candidate.weight;
-    if (passed > wanted) break;
+  distribution_.total = 0;
+  for (const TokenDistribution::Entry& candidate : candidates) {
+    distribution_.total += candidate.weight;
   }
-  return chosen;
+  return {};
 }
 
 }  // namespace replayssm

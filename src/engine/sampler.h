@@ -45,6 +45,19 @@ using LogitMask = std::span<const std::uint32_t>;
 // Tokens and what is added to their logits. Tokens outside the vocabulary are ignored.
 using LogitBias = std::span<const std::pair<TokenId, float>>;
 
+// Some tokens with their weights; all others have none. The order is that in which draw() counts.
+struct TokenDistribution {
+  struct Entry {
+    TokenId token;
+    double weight;  // relative: probability times total
+  };
+  std::vector<Entry> entries;
+  double total = 0;  // of the weights, summed in their order
+};
+
+// The token at `uniform`, of [0, 1), of the way through the weights. Precondition: total > 0.
+TokenId draw(const TokenDistribution& distribution, double uniform);
+
 // The steps, in this order (Hugging Face's, so that equal settings mean the same):
 //   repetition penalty  logit / r if positive, logit * r otherwise, for tokens of prompt and output
 //   frequency, presence logit - f * count - p, for tokens of the output
@@ -65,15 +78,16 @@ class Sampler {
   Result<TokenId> sample(std::span<const float> logits, const SamplingState& state,
                          LogitMask mask = {}, LogitBias bias = {});
 
+  // What sample() draws from: all steps but the last. Greedy: one token. Valid until the next call.
+  Result<const TokenDistribution*> distribution(std::span<const float> logits,
+                                                const SamplingState& state, LogitMask mask = {},
+                                                LogitBias bias = {});
+
  private:
-  struct Candidate {
-    double weight;  // relative to the most likely token's
-    TokenId token;
-  };
-  Result<TokenId> draw(std::span<const float> logits, const SamplingState& state);
+  Status cut_off(std::span<const float> logits, const SamplingParams& params);
 
   std::vector<float> adjusted_;
-  std::vector<Candidate> candidates_;
+  TokenDistribution distribution_;
 };
 
 // The largest logit's index, the smallest among equals; the first index if all are -infinity.

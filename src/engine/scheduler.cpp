@@ -14,9 +14,14 @@ double seconds(std::chrono::steady_clock::duration duration) {
 }
 
 SequenceCounters difference(const SequenceCounters& now, const SequenceCounters& before) {
-  return {now.steps - before.steps, now.tokens_evaluated - before.tokens_evaluated,
-          now.folds - before.folds, now.state_bytes_read - before.state_bytes_read,
-          now.state_bytes_written - before.state_bytes_written};
+  return {now.steps - before.steps,
+          now.tokens_evaluated - before.tokens_evaluated,
+          now.folds - before.folds,
+          now.state_bytes_read - before.state_bytes_read,
+          now.state_bytes_written - before.state_bytes_written,
+          now.windows - before.windows,
+          now.drafts - before.drafts,
+          now.drafts_accepted - before.drafts_accepted};
 }
 
 }  // namespace
@@ -196,7 +201,9 @@ Result<StepEvents> Scheduler::step() {
     drop_finished();
     return std::exchange(events_, {});
   }
-  const std::vector<StepRow> rows = compose(events);
+  const auto composed = compose(events);
+  if (!composed) return composed.error();
+  const std::vector<StepRow>& rows = *composed;
   drop_finished();
   if (rows.empty()) return std::exchange(events_, {});
 
@@ -239,12 +246,23 @@ void Scheduler::count(Choice& choice, const StepRow& row, const SequenceCounters
   if (row.phase != Phase::prefill) {
     counters_.ring_occupancy.observe(choice.sequence.memory.cursor().pending());
   }
+  counters_.verify_windows += now.windows;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(now.drafts); ++i) {
+    ++counters_.drafts[i];
+    counters_.drafts_accepted[i] += i < static_cast<std::size_t>(now.drafts_accepted) ? 1 : 0;
+  }
 }
 
 // What a step gave one of its rows.
 void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events) {
   Generation& generation = *choice.generation;
+  const auto take_tokens = [&] {
+    for (SampledToken& sampled : result.tokens) {
+      take_token(choice, sampled.token, std::move(sampled.logprobs), events);
+    }
+  };
   if (result.error) {
+    take_tokens();  // those before the one that failed
     counters_.nonfinite_logits += result.finite ? 0 : 1;
     finish(choice, FinishReason::error, result.error, events);
     return;
@@ -258,7 +276,7 @@ void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, Ste
     if (choice.sequence.evaluated() == generation.prompt_tokens) prompt_evaluated(choice, events);
   }
   publish(choice);
-  if (result.token) take_token(choice, *result.token, std::move(result.token_logprobs), events);
+  take_tokens();
 }
 
 void Scheduler::prompt_evaluated(Choice& choice, StepEvents& events) {
@@ -337,6 +355,8 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
   // From here on nothing fails before the end is reported: a choice ends once.
   choice.generation = nullptr;
   generation->completion_tokens += completion;
+  generation->drafts += finished.counters.drafts;
+  generation->drafts_accepted += finished.counters.drafts_accepted;
   generation->unfinished -= static_cast<int>(others.size()) + 1;
   counters_.request_generation_tokens.observe(completion);
   if (generation->unfinished == 0) {
@@ -345,10 +365,14 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
     counters_.queue_time.observe(finished.timings.waiting);
     counters_.prefill_time.observe(finished.timings.prefill);
     counters_.decode_time.observe(finished.timings.decode);
-    finished.generation =
-        GenerationFinished{generation->prompt_tokens,      generation->prompt.cached_tokens,
-                           generation->prompt.lost_tokens, generation->prompt.lost_reason,
-                           generation->completion_tokens,  finished.timings};
+    finished.generation = GenerationFinished{generation->prompt_tokens,
+                                             generation->prompt.cached_tokens,
+                                             generation->prompt.lost_tokens,
+                                             generation->prompt.lost_reason,
+                                             generation->completion_tokens,
+                                             finished.timings,
+                                             generation->drafts,
+                                             generation->drafts_accepted};
   }
   const bool keeps = reason != FinishReason::error;
   if (keeps && options_.cache == nullptr) finished.sequence = std::move(choice.sequence);

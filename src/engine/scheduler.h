@@ -149,7 +149,9 @@ class Scheduler {
   int pages_promised() const;
   int pages_promised(const Choice& choice) const;
 
-  std::vector<StepRow> compose(StepEvents& events);
+  Result<std::vector<StepRow>> compose(StepEvents& events);
+  Status propose_drafts();
+  int most_drafts(const Choice& choice) const;
   StepRow next_row(Choice& choice, int tokens, int logits) const;
   Status prepare(const StepRow& row);
 

@@ -22,7 +22,14 @@ StepRow Scheduler::next_row(Choice& choice, int tokens, int logits) const {
   Sequence& sequence = choice.sequence;
   StepRow row = Engine::next_row(sequence, tokens);
   row.rules = &choice.rules;
-  if (row.phase != Phase::prefill) return row;
+  if (row.phase != Phase::prefill) {
+    if (!choice.drafts.empty()) row.phase = Phase::verify;
+    row.drafts = choice.drafts;
+    row.most_accepted = choice.most_accepted;
+    row.tokens += static_cast<int>(choice.drafts.size());
+    row.logits = row.tokens;
+    return row;
+  }
 
   const Generation& generation = *choice.generation;
   const int begin = sequence.evaluated();
@@ -46,7 +53,47 @@ StepRow Scheduler::next_row(Choice& choice, int tokens, int logits) const {
   return row;
 }
 
-std::vector<StepRow> Scheduler::compose(StepEvents& events) {
+// Drafts that the choice's next step may verify: a window does not reach beyond max_tokens, and so
+// not beyond the context either.
+int Scheduler::most_drafts(const Choice& choice) const {
+  if (choice.sequence.phase() == Phase::prefill || choice.sequence.waiting() != 1) return 0;
+  const int left = choice.generation->request.max_tokens - choice.outputs;
+  return std::clamp(left - 1, 0, engine_.most_drafts());
+}
+
+// For every choice that decodes and has room for a window; the others go on without.
+Status Scheduler::propose_drafts() {
+  std::vector<DraftRequest> requests;
+  std::vector<Choice*> owners;
+  for (const ChoicePtr& choice : running_) {
+    choice->drafts.clear();
+    const int most = most_drafts(*choice);
+    Sequence& sequence = choice->sequence;
+    StepRow window{&sequence, 1 + most, Phase::verify};
+    if (most == 0 || !prepare(window).ok()) continue;
+    requests.push_back({{sequence.tokens, sequence.memory.pages(), &sequence.drafter},
+                        most,
+                        &sequence.sampling.params(),
+                        sequence.sampling.outputs(),
+                        {}});
+    owners.push_back(choice.get());
+  }
+  if (requests.empty()) return {};
+  REPLAYSSM_TRY(engine_.propose(requests));
+  const RaggedVerify ragged = engine_.options().speculation.ragged_verify;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    std::vector<Draft>& drafts = owners[i]->drafts;
+    drafts = std::move(requests[i].drafts);
+    const auto most = static_cast<std::size_t>(requests[i].most);
+    owners[i]->most_accepted =
+        static_cast<int>(ragged == RaggedVerify::fixed ? most : drafts.size());
+    if (ragged != RaggedVerify::compact) drafts.resize(most);
+  }
+  return {};
+}
+
+Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
+  if (engine_.most_drafts() > 0) REPLAYSSM_TRY(propose_drafts());
   while (true) {
     std::vector<StepRow> rows;
     std::optional<Error> no_room;
@@ -60,8 +107,9 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
       }
     }
     int tokens = engine_.runner().limits().tokens;
-    // Every running row may want one row of logits; what is left serves whole prompts.
-    int logits = engine_.runner().limits().logit_rows - static_cast<int>(running_.size()) + 1;
+    // Every running row may want a window of logits; what is left serves whole prompts.
+    const int windows = static_cast<int>(running_.size()) * (1 + engine_.most_drafts());
+    int logits = engine_.runner().limits().logit_rows - windows + 1;
     for (const Phase phase : {Phase::decode, Phase::prefill}) {
       for (const ChoicePtr& choice : running_) {
         if (choice->sequence.phase() != phase || tokens == 0 || forks_now(*choice)) continue;
@@ -75,7 +123,7 @@ std::vector<StepRow> Scheduler::compose(StepEvents& events) {
           continue;
         }
         tokens -= row.tokens;
-        if (row.logits > 1) logits -= row.logits - 1;
+        if (phase == Phase::prefill && row.logits > 1) logits -= row.logits - 1;
         rows.push_back(row);
       }
     }

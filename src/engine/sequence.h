@@ -8,6 +8,7 @@
 #include "core/strong_id.h"
 #include "engine/sampler.h"
 #include "replay/traffic.h"
+#include "spec/drafter.h"
 
 namespace replayssm {
 
@@ -18,6 +19,9 @@ struct SequenceCounters {
   std::int64_t folds = 0;  // blocks folded into the checkpoint, counted once for all layers
   std::int64_t state_bytes_read = 0;
   std::int64_t state_bytes_written = 0;
+  std::int64_t windows = 0;          // steps that verified drafts
+  std::int64_t drafts = 0;           // verified
+  std::int64_t drafts_accepted = 0;  // of these, became output
 };
 
 // tokens[0 .. t) are evaluated, t = memory.cursor().committed; the rest is decided and waits. In
@@ -28,6 +32,7 @@ struct Sequence {
   int prompt_tokens = 0;
   SamplingState sampling;
   Residence memory;
+  DrafterMemory drafter;
   SequenceCounters counters;
 
   int evaluated() const { return memory.cursor().committed.tokens; }

@@ -181,7 +181,7 @@ void attend_as(const AttentionTask& task) {
 
   const int end = task.first_position + task.tokens;  // keys that the last token sees
   KeyBlock<T> block;
-  for (int first = 0; first < end; first += kKeyBlock) {
+  for (int first = task.first_key; first < end; first += kKeyBlock) {
     find_keys(task, first, end, block);
     for_each_tile(rows, [&]<int R>(int row) { score_rows<R, T>(task, block, row); });
     for (int token = 0; token < task.tokens; ++token) {

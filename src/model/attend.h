@@ -22,6 +22,7 @@ struct AttentionTask {
   KvView kv;
   std::span<const PageId> pages;  // of positions 0 .. first_position + tokens - 1
   int first_position = 0;
+  int first_key = 0;  // positions before it are not attended to
   int tokens = 0;
   int kv_head = 0;
   const float* queries = nullptr;  // [rows, head_dim]

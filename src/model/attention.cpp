@@ -99,6 +99,7 @@ void Attention::run_tile(const AttentionSpan& span, const Tile& tile, int kv_hea
   task.kv = kv;
   task.pages = span.pages;
   task.first_position = span.start.tokens + tile.first;
+  task.first_key = span.first_key;
   task.tokens = tile.tokens;
   task.kv_head = kv_head;
   task.queries = queries;

@@ -22,6 +22,7 @@ struct AttentionSpan {
   int first_token = 0;
   int tokens = 0;
   std::span<const PageId> pages;  // of positions 0 .. start + tokens - 1, in order
+  int first_key = 0;              // positions before it are not attended to
 };
 
 // Copies the span's keys and values, [tokens, kv_heads, head_dim] each, into its pages, rounded to

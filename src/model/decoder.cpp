@@ -1,14 +1,16 @@
 #include "model/decoder.h"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/batch_check.h"
+#include "model/decoder_blocks.h"
 #include "model/decoder_step.h"
 #include "model/kimi_linear.h"
+#include "model/mtp_head.h"
 #include "model/norm.h"
 #include "model/qwen3_5.h"
 
@@ -23,7 +25,11 @@ class Decoder final : public Model {
         weights_(std::move(weights)),
         options_(options),
         threads_(pool.threads()),
-        step_(config_, options_, pool, ops) {}
+        step_(config_, options_, pool, ops) {
+    if (weights_.draft_head) {
+      head_.emplace(*weights_.draft_head, weights_.embedding, weights_.head, step_);
+    }
+  }
 
   const ModelConfig& config() const override { return config_; }
   const ModelOptions& options() const override { return options_; }
@@ -34,17 +40,21 @@ class Decoder final : public Model {
     return decoder_workspace_bytes(config_, options_, threads_, tokens);
   }
 
-  Status forward(const Batch& batch, const SequenceViews& memory,
-                 std::span<float> logits) override {
+  DraftHead* draft_head() override { return head_ ? &*head_ : nullptr; }
+
+  Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
+                 const HiddenTaps& hidden) override {
     REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
+    REPLAYSSM_TRY(check_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};
     step_.begin(batch, memory, weights_.embedding);
     report("embedding", activations().hidden, config_.hidden_size);
+    keep(hidden, kTapEmbedding, activations().hidden);
     std::size_t linear = 0;
     std::size_t attention = 0;
     for (std::size_t n = 0; n < weights_.layers.size(); ++n) {
       const LayerWeights& layer = weights_.layers[n];
-      normalise(layer.mixer_norm_scale);
+      normalise(step_, layer.mixer_norm_scale);
       if (const auto* gdn = std::get_if<GdnWeights>(&layer.mixer)) {
         REPLAYSSM_TRY(mix_gdn(step_, *gdn, memory, linear++));
       } else if (const auto* kda = std::get_if<KdaWeights>(&layer.mixer)) {
@@ -54,14 +64,15 @@ class Decoder final : public Model {
       }
       if (observer_)
         report(fmt::format("layers.{}.mixer", n), activations().update, config_.hidden_size);
-      add_update();
-      normalise(layer.mlp_norm_scale);
-      mlp(layer.mlp);
-      add_update();
+      add_update(step_);
+      normalise(step_, layer.mlp_norm_scale);
+      mlp(step_, layer.mlp);
+      add_update(step_);
+      keep(hidden, static_cast<int>(n), activations().hidden);
       if (observer_)
         report(fmt::format("layers.{}.output", n), activations().hidden, config_.hidden_size);
     }
-    compute_logits(batch, logits);
+    compute_logits(batch, logits, hidden);
     return {};
   }
 
@@ -75,45 +86,42 @@ class Decoder final : public Model {
               {values, static_cast<std::size_t>(step_.tokens()) * static_cast<std::size_t>(width)});
   }
 
-  void normalise(const std::vector<float>& scale) {
-    const StepActivations& act = activations();
-    const auto width = static_cast<std::size_t>(config_.hidden_size);
-    step_.for_tokens([&](std::size_t first, int count) {
-      rms_norm({act.hidden + first * width, width}, count, config_.hidden_size, scale.data(),
-               config_.rms_norm_eps, type(), {act.normed + first * width, width});
-    });
+  Status check_taps(const HiddenTaps& hidden, std::size_t tokens) const {
+    for (const int tap : hidden.taps) {
+      if (tap < kTapFinalNorm || tap >= config_.layer_count()) {
+        return refuse("hidden.taps", tap,
+                      fmt::format("{} .. {}", kTapFinalNorm, config_.layer_count() - 1));
+      }
+    }
+    const std::size_t wanted =
+        tokens * hidden.taps.size() * static_cast<std::size_t>(config_.hidden_size);
+    if (hidden.values.size() == wanted) return {};
+    return refuse("hidden.values", hidden.values.size(), fmt::format("{} elements", wanted));
   }
 
-  void add_update() {
-    const StepActivations& act = activations();
+  // Copies `values`, [tokens, hidden_size], to where `tap` is asked for.
+  void keep(const HiddenTaps& hidden, int tap, const float* values) {
     const auto width = static_cast<std::size_t>(config_.hidden_size);
-    step_.for_tokens([&](std::size_t first, int count) {
-      add_rows(act.hidden + first * width, act.update + first * width,
-               static_cast<std::size_t>(count) * width, type());
-    });
+    const std::size_t stride = hidden.taps.size() * width;
+    for (std::size_t at = 0; at < hidden.taps.size(); ++at) {
+      if (hidden.taps[at] != tap) continue;
+      for (std::size_t token = 0; token < static_cast<std::size_t>(step_.tokens()); ++token) {
+        std::copy_n(values + token * width, width,
+                    hidden.values.data() + token * stride + at * width);
+      }
+    }
   }
 
-  void mlp(const MlpWeights& w) {
-    const StepActivations& act = activations();
-    step_.project(act.normed,
-                  {DecoderStep::whole(w.gate, act.mlp_gate), DecoderStep::whole(w.up, act.mlp_up)});
-    const auto width = static_cast<std::size_t>(config_.intermediate_size);
-    step_.for_tokens([&](std::size_t first, int count) {
-      float* gate = act.mlp_gate + first * width;
-      silu_product(gate, act.mlp_up + first * width, static_cast<std::size_t>(count) * width,
-                   type(), gate);
-    });
-    step_.project(act.mlp_gate, {DecoderStep::whole(w.down, act.update)});
-  }
-
-  // The final norm and the head, for the rows that were asked for only. Logits stay fp32 whatever
-  // the activations are.
-  void compute_logits(const Batch& batch, std::span<float> logits) {
+  // The final norm and the head, for the rows that were asked for only.
+  void compute_logits(const Batch& batch, std::span<float> logits, const HiddenTaps& hidden) {
     const StepActivations& act = activations();
     const auto width = static_cast<std::size_t>(config_.hidden_size);
-    if (observer_) {
-      normalise(weights_.final_norm_scale);
+    const bool all =
+        std::find(hidden.taps.begin(), hidden.taps.end(), kTapFinalNorm) != hidden.taps.end();
+    if (observer_ || all) {
+      normalise(step_, weights_.final_norm_scale);
       report("norm", act.normed, config_.hidden_size);
+      keep(hidden, kTapFinalNorm, act.normed);
     }
     int wanted = 0;
     for (const BatchRow& row : batch.rows) {
@@ -124,15 +132,7 @@ class Decoder final : public Model {
                {act.normed + static_cast<std::size_t>(wanted) * width, width});
       wanted += row.logits;
     }
-    if (wanted == 0) return;
-    const auto stride = static_cast<std::size_t>(config_.vocab_rows);
-    step_.project(act.normed, wanted, {&weights_.head, logits.data(), stride, config_.vocab_size},
-                  true);
-    for (std::size_t r = 0; r < static_cast<std::size_t>(wanted); ++r) {
-      const auto row = logits.subspan(r * stride, stride);
-      std::fill(row.begin() + config_.vocab_size, row.end(),
-                -std::numeric_limits<float>::infinity());
-    }
+    project_logits(step_, weights_.head, act.normed, wanted, logits);
   }
 
   ModelConfig config_;
@@ -140,6 +140,7 @@ class Decoder final : public Model {
   ModelOptions options_;
   int threads_;
   DecoderStep step_;
+  std::optional<MtpHead> head_;
   LayerObserver observer_;
 };
 
@@ -157,7 +158,8 @@ Status check_options(const ModelOptions& options) {
 
 std::int64_t decoder_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
                                      int threads, int tokens) {
-  return DecoderStep::bytes(config, options, threads, tokens);
+  return DecoderStep::bytes(config, options, threads, tokens) +
+         (options.draft_head ? MtpHead::scratch_bytes(config, tokens) : 0);
 }
 
 Result<std::unique_ptr<Model>> make_decoder(const ModelConfig& config, Weights weights,

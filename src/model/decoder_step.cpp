@@ -11,9 +11,9 @@ MatmulPolicy policy_for(const ModelOptions& options) {
   return {options.deterministic, options.activations, onednn_has_bf16_instructions()};
 }
 
-// The widest input of any matrix product.
-int widest_input(const ModelConfig& config) {
-  return std::max({config.hidden_size, config.intermediate_size,
+// The widest input of any matrix product. A draft head's takes two hidden states.
+int widest_input(const ModelConfig& config, const ModelOptions& options) {
+  return std::max({(options.draft_head ? 2 : 1) * config.hidden_size, config.intermediate_size,
                    config.linear.value_heads * kValueDim,
                    config.attention.heads * config.attention.head_dim});
 }
@@ -27,7 +27,7 @@ DecoderStep::DecoderStep(const ModelConfig& config, const ModelOptions& options,
       pool_(pool),
       ops_(ops),
       frequencies_(rope_frequencies(config.rope)),
-      matmul_(pool, policy_for(options), options.max_step_tokens, widest_input(config)),
+      matmul_(pool, policy_for(options), options.max_step_tokens, widest_input(config, options)),
       attention_(pool, config.attention, options.max_step_tokens),
       workspace_(config, options.max_step_tokens) {
   const auto rows = static_cast<std::size_t>(options.max_step_tokens);
@@ -40,7 +40,8 @@ DecoderStep::DecoderStep(const ModelConfig& config, const ModelOptions& options,
 std::int64_t DecoderStep::bytes(const ModelConfig& config, const ModelOptions& options, int threads,
                                 int tokens) {
   return Workspace::bytes(config, tokens) +
-         Matmul::scratch_bytes(threads, policy_for(options), tokens, widest_input(config)) +
+         Matmul::scratch_bytes(threads, policy_for(options), tokens,
+                               widest_input(config, options)) +
          Attention::scratch_bytes(threads, config.attention, tokens);
 }
 
@@ -52,7 +53,6 @@ void DecoderStep::begin(const Batch& batch, const SequenceViews& memory,
   chunks_.clear();
   all_rows_.clear();
   spans_.clear();
-  const std::size_t pairs = frequencies_.size();
   const auto width = static_cast<std::size_t>(config_.hidden_size);
   for (const BatchRow& row : batch.rows) {
     const RowTokens& span = row.span;
@@ -64,13 +64,33 @@ void DecoderStep::begin(const Batch& batch, const SequenceViews& memory,
       std::fill_n(act.hidden + first * width, count * width, 0.0f);
       continue;
     }
-    const Depth start = memory.cursors.committed[span.row.value];
-    spans_.push_back({start, span.first_token, span.tokens, row.pages});
-    for (std::size_t i = first; i < first + count; ++i) {
-      embed(embedding, batch.tokens[i], type(), act.hidden + i * width);
-      rope_angles(frequencies_, config_.rope.attention_factor, start + static_cast<int>(i - first),
-                  type(), act.cosine + i * pairs, act.sine + i * pairs);
-    }
+    place({memory.cursors.committed[span.row.value], span.first_token, span.tokens, row.pages},
+          batch.tokens, embedding);
+  }
+}
+
+void DecoderStep::begin(std::span<const TokenId> tokens, std::span<const AttentionSpan> spans,
+                        const WeightMatrix& embedding) {
+  tokens_ = static_cast<int>(tokens.size());
+  windows_.clear();
+  chunks_.clear();
+  all_rows_.clear();
+  spans_.clear();
+  for (const AttentionSpan& span : spans) place(span, tokens, embedding);
+}
+
+// Embeds the tokens of a row and computes the angles of their positions.
+void DecoderStep::place(const AttentionSpan& span, std::span<const TokenId> tokens,
+                        const WeightMatrix& embedding) {
+  const StepActivations& act = activations();
+  const std::size_t pairs = frequencies_.size();
+  const auto width = static_cast<std::size_t>(config_.hidden_size);
+  spans_.push_back(span);
+  for (int n = 0; n < span.tokens; ++n) {
+    const auto i = static_cast<std::size_t>(span.first_token + n);
+    embed(embedding, tokens[i], type(), act.hidden + i * width);
+    rope_angles(frequencies_, config_.rope.attention_factor, span.start + n, type(),
+                act.cosine + i * pairs, act.sine + i * pairs);
   }
 }
 

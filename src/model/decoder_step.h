@@ -30,6 +30,9 @@ class DecoderStep {
   // Takes up a step: sorts the rows by phase, embeds the tokens and computes the angles of their
   // positions. Tokens of null rows are embedded as zeros. Precondition: check_batch accepts it.
   void begin(const Batch& batch, const SequenceViews& memory, const WeightMatrix& embedding);
+  // The same for an attention layer alone.
+  void begin(std::span<const TokenId> tokens, std::span<const AttentionSpan> spans,
+             const WeightMatrix& embedding);
 
   const ModelConfig& config() const { return config_; }
   const ModelOptions& options() const { return options_; }
@@ -42,6 +45,7 @@ class DecoderStep {
   std::span<const RowTokens> windows() const { return windows_; }
   std::span<const RowTokens> chunks() const { return chunks_; }
   std::span<const RowTokens> rows() const { return all_rows_; }
+  bool has_null_rows() const { return spans_.size() < all_rows_.size(); }
   // Of the rows that are not null.
   std::span<const AttentionSpan> spans() const { return spans_; }
   std::size_t rotary_pairs() const { return frequencies_.size(); }
@@ -80,6 +84,9 @@ class DecoderStep {
   Matmul matmul_;
   Attention attention_;
   Workspace workspace_;
+
+  void place(const AttentionSpan& span, std::span<const TokenId> tokens,
+             const WeightMatrix& embedding);
 
   // Of the current step.
   int tokens_ = 0;

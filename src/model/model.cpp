@@ -12,7 +12,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& director
                                            LinearOps& ops) {
   Result<ModelConfig> config = load_config(directory);
   if (!config) return config.error();
-  Result<Weights> weights = load_weights(directory, *config);
+  Result<Weights> weights = load_weights(directory, *config, options.draft_head);
   if (!weights) return weights.error();
   return make_decoder(*config, std::move(*weights), options, pool, ops);
 }

@@ -54,13 +54,46 @@ struct ModelOptions {
   FoldGeometry geometry;
   // Whole-model bits independent of batch mates, splits and thread count.
   bool deterministic = false;
+  bool draft_head = false;  // load the checkpoint's mtp.* tensors, too
   // The most tokens of one step. Workspace is allocated for it at load; a larger batch is refused.
   int max_step_tokens = 512;
+};
+
+// Hidden states that a step is to hand out for every token, by number: n is the residual stream
+// after layer n, or one of these.
+inline constexpr int kTapEmbedding = -1;  // before the first layer
+inline constexpr int kTapFinalNorm = -2;  // after the final norm
+struct HiddenTaps {
+  std::span<const int> taps;
+  std::span<float> values;  // [tokens of the batch, taps, hidden_size]
 };
 
 // Called with the name and data of intermediate results ("layers.3.output" [tokens, hidden], ...);
 // for parity tests.
 using LayerObserver = std::function<void(std::string_view name, std::span<const float> values)>;
+
+// Some tokens of a sequence with the hidden states before them, for a draft head.
+struct DraftRow {
+  Depth start;  // position of the first token, at least 1
+  int first_token = 0;
+  int tokens = 0;
+  std::span<const PageId> pages;  // of positions 0 .. start + tokens - 1, in order
+  bool logits = false;            // wanted for the last token
+};
+
+// A layer that predicts, from the hidden state at a position and the token after it, the token
+// after that (multi-token prediction): the mtp.* tensors of the Qwen3.5 family.
+class DraftHead {
+ public:
+  virtual ~DraftHead() = default;
+  // `hidden` [tokens, hidden_size]: of the position before each token, after the target's final
+  // norm; replaced by the head's own output, after its norm, which takes that place for a next
+  // token. Keys and values go to `kv` at each token's position; position 0 has none and is not
+  // attended to. `logits` as in Model::forward. One thread, not during forward(). At most
+  // max_step_tokens tokens.
+  virtual Status draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
+                       const KvView& kv, std::span<float> hidden, std::span<float> logits) = 0;
+};
 
 class Model {
  public:
@@ -80,8 +113,14 @@ class Model {
   // and folds as the rows' phases say; moves no cursor (the engine calls advance afterwards).
   // `logits` is [sum of rows' logits, config().vocab_rows], fp32, in batch order; rows of the
   // vocabulary past config().vocab_size (padding) hold -infinity.
-  virtual Status forward(const Batch& batch, const SequenceViews& memory,
-                         std::span<float> logits) = 0;
+  virtual Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
+                         const HiddenTaps& hidden) = 0;
+  Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits) {
+    return forward(batch, memory, logits, HiddenTaps{});
+  }
+
+  // The model's own head for drafts, if options().draft_head loaded it; lives as long as the model.
+  virtual DraftHead* draft_head() { return nullptr; }
 
   virtual void observe(LayerObserver observer) = 0;
 };

@@ -63,7 +63,7 @@ void mix_attention(DecoderStep& step, const AttentionWeights& w, const KvView& k
     }
   });
   for (const AttentionSpan& span : step.spans()) append_kv(span, shape, act.k, act.v, kv);
-  if (step.spans().size() < step.rows().size()) {  // null rows
+  if (step.has_null_rows()) {
     std::fill_n(act.attended, static_cast<std::size_t>(step.tokens()) * heads * dim, 0.0f);
   }
   step.attention().run(step.spans(), act.q, kv, act.attended);

@@ -95,6 +95,17 @@ Status read_layer(TensorReader& reader, const std::string& prefix, LayerKind kin
   return reader.matrix(prefix + "mlp.down_proj.weight", hidden, width, out.mlp.down);
 }
 
+Status read_draft_head(TensorReader& reader, const ModelConfig& config, MtpWeights& out) {
+  const std::int64_t hidden = config.hidden_size;
+  REPLAYSSM_TRY(reader.matrix("mtp.fc.weight", hidden, 2 * hidden, out.fc));
+  REPLAYSSM_TRY(reader.vector("mtp.pre_fc_norm_embedding.weight", {hidden}, norm_offset(config),
+                              out.embedding_norm_scale));
+  REPLAYSSM_TRY(reader.vector("mtp.pre_fc_norm_hidden.weight", {hidden}, norm_offset(config),
+                              out.hidden_norm_scale));
+  REPLAYSSM_TRY(read_layer(reader, "mtp.layers.0.", LayerKind::attention, config, out.layer));
+  return reader.vector("mtp.norm.weight", {hidden}, norm_offset(config), out.norm_scale);
+}
+
 // The prefix that config.json suggests, unless the embedding is only found under the other one:
 // text-only copies of nested checkpoints come with either.
 std::string decoder_prefix(const TensorReader& reader, const ModelConfig& config) {
@@ -115,7 +126,13 @@ bool same_contents(const WeightMatrix& a, const WeightMatrix& b) {
 
 }  // namespace
 
-Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config) {
+bool has_draft_head(const std::filesystem::path& directory) {
+  const auto files = CheckpointFiles::open(directory);
+  return files && files->find("mtp.fc.weight") != nullptr;
+}
+
+Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config,
+                             bool with_draft_head) {
   auto files = CheckpointFiles::open(directory);
   if (!files) return files.error();
   Weights weights;
@@ -132,6 +149,9 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   }
   REPLAYSSM_TRY(reader.vector(prefix + "norm.weight", {hidden}, norm_offset(config),
                               weights.final_norm_scale));
+  if (with_draft_head) {
+    REPLAYSSM_TRY(read_draft_head(reader, config, weights.draft_head.emplace()));
+  }
   weights.bytes = reader.bytes();
 
   // A missing head is a tied one, whatever the configuration says. One that is there although the

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -84,6 +85,15 @@ struct LayerWeights {
   MlpWeights mlp;
 };
 
+// The draft head, mtp.*.
+struct MtpWeights {
+  WeightMatrix fc;                          // [h, 2 h], of embedding and hidden state
+  std::vector<float> embedding_norm_scale;  // [h]
+  std::vector<float> hidden_norm_scale;     // [h]
+  LayerWeights layer;                       // its mixer is attention
+  std::vector<float> norm_scale;            // [h]
+};
+
 // Owns the mapped files, and the copies where a tensor had to be converted. Move-only; views stay
 // valid when it is moved. Read-only after load, so any number of threads may read it.
 class Weights {
@@ -97,20 +107,25 @@ class Weights {
   WeightMatrix head;       // [vocab_rows, h]; equals `embedding` where the head is tied
   std::vector<float> final_norm_scale;  // [h]
   std::vector<LayerWeights> layers;
+  std::optional<MtpWeights> draft_head;  // if it was asked for
 
   // Bytes of all tensors in use, as they are used; a tied head counted once.
   std::int64_t bytes = 0;
 
  private:
   struct Storage;
-  friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&);
+  friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool);
   std::unique_ptr<Storage> storage_;
 };
 
+// Whether the directory's files hold a draft head; false also where they cannot be read.
+bool has_draft_head(const std::filesystem::path& directory);
+
 // Maps the safetensors files of a Hugging Face directory (model.safetensors, or the shards that
 // model.safetensors.index.json names) and finds every tensor that `config` calls for. The vision
-// tower (model.visual.*) and the draft head (mtp.*) are not read. Errors name the file or tensor
-// with what was expected and what was found.
-Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config);
+// tower (model.visual.*) is not read, the draft head (mtp.*) only `with_draft_head`. Errors name
+// the file or tensor with what was expected and what was found.
+Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config,
+                             bool with_draft_head = false);
 
 }  // namespace replayssm

@@ -155,6 +155,8 @@ void Answer::on(std::size_t generation, const GenerationFinished& finished) {
   total.lost_tokens += finished.lost_tokens;
   if (finished.lost_reason) total.lost_reason = finished.lost_reason;
   if (!generations_[generation].prompt_only) total.completion_tokens += finished.completion_tokens;
+  total.drafts += finished.drafts;
+  total.drafts_accepted += finished.drafts_accepted;
   GenerationTimings& timings = reported_.timings;  // several prompts run beside each other
   timings.waiting = std::max(timings.waiting, finished.timings.waiting);
   timings.prefill = std::max(timings.prefill, finished.timings.prefill);

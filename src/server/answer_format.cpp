@@ -15,11 +15,16 @@ Json usage_json(const AnswerUsage& usage) {
                  {"cached_tokens_lost", usage.lost_tokens},
                  {"cached_tokens_lost_reason", Json()}};
   if (usage.lost_reason) prompt["cached_tokens_lost_reason"] = name_of(*usage.lost_reason);
+  Json completion = {{"reasoning_tokens", usage.reasoning_tokens}};
+  if (usage.drafts > 0) {
+    completion["accepted_prediction_tokens"] = usage.drafts_accepted;
+    completion["rejected_prediction_tokens"] = usage.drafts - usage.drafts_accepted;
+  }
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
           {"prompt_tokens_details", std::move(prompt)},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+          {"completion_tokens_details", std::move(completion)}};
 }
 
 Json timings_json(const AnswerUsage& usage, const GenerationTimings& timings) {
@@ -28,16 +33,21 @@ Json timings_json(const AnswerUsage& usage, const GenerationTimings& timings) {
   const auto each = [](int tokens, double seconds) {
     return tokens > 0 ? 1000.0 * seconds / tokens : 0.0;
   };
-  return {{"cache_n", usage.cached_tokens},
-          {"prompt_n", evaluated},
-          {"prompt_ms", 1000.0 * timings.prefill},
-          {"prompt_per_token_ms", each(evaluated, timings.prefill)},
-          {"prompt_per_second", rate(evaluated, timings.prefill)},
-          {"predicted_n", usage.completion_tokens},
-          {"predicted_ms", 1000.0 * timings.decode},
-          {"predicted_per_token_ms", each(usage.completion_tokens, timings.decode)},
-          {"predicted_per_second", rate(usage.completion_tokens, timings.decode)},
-          {"queue_ms", 1000.0 * timings.waiting}};
+  Json json = {{"cache_n", usage.cached_tokens},
+               {"prompt_n", evaluated},
+               {"prompt_ms", 1000.0 * timings.prefill},
+               {"prompt_per_token_ms", each(evaluated, timings.prefill)},
+               {"prompt_per_second", rate(evaluated, timings.prefill)},
+               {"predicted_n", usage.completion_tokens},
+               {"predicted_ms", 1000.0 * timings.decode},
+               {"predicted_per_token_ms", each(usage.completion_tokens, timings.decode)},
+               {"predicted_per_second", rate(usage.completion_tokens, timings.decode)},
+               {"queue_ms", 1000.0 * timings.waiting}};
+  if (usage.drafts > 0) {
+    json["draft_n"] = usage.drafts;
+    json["draft_n_accepted"] = usage.drafts_accepted;
+  }
+  return json;
 }
 
 Json AnswerFormat::chunk(Json choice, const StreamOptions& stream, const AnswerUsage& usage) const {

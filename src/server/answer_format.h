@@ -18,6 +18,8 @@ struct AnswerUsage {
   std::optional<PrefixLoss> lost_reason;
   int completion_tokens = 0;
   int reasoning_tokens = 0;
+  std::int64_t drafts = 0;
+  std::int64_t drafts_accepted = 0;
 };
 
 // {"prompt_tokens", .., "prompt_tokens_details": {"cached_tokens", ..}, ..}

@@ -167,6 +167,22 @@ void add_state(Families& families, const EngineState& state) {
       {{"running", counters.checkpoints_running}, {"final", counters.checkpoints_final}});
 }
 
+void add_speculation(Families& families, const EngineCounters& counters) {
+  using Places = std::vector<std::pair<std::string, std::int64_t>>;
+  Places drafts;
+  Places accepted;
+  for (std::size_t i = 0; i < counters.drafts.size(); ++i) {
+    drafts.emplace_back(std::to_string(i), counters.drafts[i]);
+    accepted.emplace_back(std::to_string(i), counters.drafts_accepted[i]);
+  }
+  families.counter("spec_decode_num_drafts_total", "Windows with drafts verified.",
+                   counters.verify_windows);
+  families.counters("spec_decode_num_draft_tokens_per_pos_total",
+                    "Drafts verified, by place in the window.", "position", drafts);
+  families.counters("spec_decode_num_accepted_tokens_per_pos_total",
+                    "Drafts that became output, by place in the window.", "position", accepted);
+}
+
 void add_cache(Families& families, const EngineState& state) {
   const EngineCounters& counters = state.counters;
   const double total = state.pages.total > 0 ? state.pages.total : 1;
@@ -228,6 +244,7 @@ std::string metrics_text(const ServedModel& model, const EngineState& state,
   add_requests(families, state, requests);
   add_tokens(families, state);
   add_state(families, state);
+  add_speculation(families, state.counters);
   add_cache(families, state);
   add_times(families, state, requests);
   return families.text();

@@ -98,7 +98,11 @@ Json counters_json(const EngineCounters& counters) {
           {"checkpoints",
            {{"running", counters.checkpoints_running}, {"final", counters.checkpoints_final}}},
           {"state_bytes_read", counters.state_bytes_read},
-          {"state_bytes_written", counters.state_bytes_written}};
+          {"state_bytes_written", counters.state_bytes_written},
+          {"speculation",
+           {{"windows", counters.verify_windows},
+            {"drafts", counters.drafts},
+            {"drafts_accepted", counters.drafts_accepted}}}};
 }
 
 }  // namespace

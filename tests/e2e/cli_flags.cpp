@@ -109,12 +109,22 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
       {{"eval", "--replay", "maybe"}, "maybe not in {on,off,both}"},
       {{"plan", "--memory", "12parsecs"}, "such as 24GiB"},
       {{"plan"}, "--memory is required"},
-      {{"plan", "--memory", "1GiB", "--speculative-num-draft-tokens", "9",
-        "--linear-replayssm-cache-len", "8"},
-       "expected 1 to 8 with a fold block of 8"},
+      {{"generate", "--prompt", "a", "--speculative-algorithm", "DSPARK"},
+       "--speculative-algorithm: DSPARK, which is not built,"},
+      {{"eval", "--speculative-algorithm", "EAGLE3"},
+       "NEXTN or MTP for the model's own draft head"},
+      {{"serve", "--speculative-num-draft-tokens", "4"},
+       "--speculative-num-draft-tokens: needs --speculative-algorithm"},
+      {{"generate", "--prompt", "a", "--speculative-algorithm", "EAGLE",
+        "--speculative-num-draft-tokens", "4", "--speculative-num-steps", "4"},
+       "--speculative-num-draft-tokens: 4 is not accepted; expected 5"},
+      {{"chat", "--speculative-algorithm", "NGRAM", "--disable-linear-replayssm"},
+       "none with --disable-linear-replayssm"},
+      {{"generate", "--prompt", "a", "--speculative-ragged-verify", "loose"},
+       "loose not in {static,cap-accept,compact}"},
       {{"plan", "--memory", "1GiB", "--speculative-num-draft-tokens", "4",
         "--disable-linear-replayssm"},
-       "1 with --disable-linear-replayssm"}};
+       "none with --disable-linear-replayssm"}};
   for (const auto& [arguments, expected] : cases) {
     const auto result = run_program(arguments);
     const std::string what = arguments.empty() ? "nothing" : arguments.back();

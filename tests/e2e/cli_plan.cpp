@@ -90,7 +90,14 @@ TEST(CliPlan, SpeculationIsPrintedBesideTheSnapshotsItReplaces) {
                        speculative["conv_ring_bytes_per_request"].get<double>();
   EXPECT_LT(rings, 0.1 * 8 * speculative["bytes_per_slot"].get<double>());
   EXPECT_EQ(speculative["bytes_per_slot"], plain["bytes_per_slot"]);
-  EXPECT_GE(speculative["max_running_requests"].get<int>(),
+  // The draft head's weights, and a layer more of keys and values.
+  EXPECT_GT(speculative["bytes"]["drafter"].get<std::int64_t>(), 0);
+  EXPECT_EQ(speculative["kv_bytes_per_token"], 17 * 4 * 1024);
+  auto ngram = with;
+  ngram.insert(ngram.end(), {"--speculative-algorithm", "NGRAM"});
+  const json rings_alone = plan(large, ngram);
+  EXPECT_EQ(rings_alone["kv_bytes_per_token"], plain["kv_bytes_per_token"]);
+  EXPECT_GE(rings_alone["max_running_requests"].get<int>(),
             plain["max_running_requests"].get<int>() - 1);
   auto table = with;
   table.insert(table.begin(), {"plan", "--model-path", large.path()});

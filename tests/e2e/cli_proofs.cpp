@@ -56,6 +56,8 @@ TEST(CliSelftest, PassesOnTheEmbeddedModelWithEveryCheck) {
                             "pause in prefill through the cache",
                             "pause in decode through the host",
                             "windows of 1 to 8",
+                            "drafts by NGRAM",
+                            "drafts by EAGLE: what is held",
                             "float32: replay off against L = 8",
                             "float32: replay off against L = 16",
                             "float32: replay off against L = 32",

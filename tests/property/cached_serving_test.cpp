@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "draft_head.h"
 #include "rounds.h"
 #include "small_engine.h"
+#include "test_checkpoint.h"
 
 namespace replayssm {
 namespace {
@@ -23,6 +25,7 @@ struct Setting {
   std::int64_t host_bytes = 0;
   SchedulePolicy policy = SchedulePolicy::first_come;
   int step_tokens = 64;
+  SpeculativeAlgorithm drafter = SpeculativeAlgorithm::none;
   int spare_pages = -1;  // beyond what one request can need; -1: as many as are useful
 };
 
@@ -34,6 +37,12 @@ EngineOptions options_of(const Setting& setting) {
   options.fold_block = setting.fold_block;
   options.step_tokens = setting.step_tokens;
   options.kept_sequences_least = 5;
+  options.speculation.algorithm = setting.drafter;
+  if (setting.drafter == SpeculativeAlgorithm::mtp) {
+    static const TestCheckpoint with_head(kModelKinds[0]);
+    static const bool added = (add_draft_head(with_head), true);
+    options.model_path = added ? with_head.path() : "";
+  }
   if (setting.spare_pages >= 0) {
     // The smallest budget for the same rows, and so many pages more.
     const auto roomy = make_engine(options);
@@ -59,6 +68,7 @@ class Cold {
  public:
   explicit Cold(EngineOptions options) {
     options.kept_sequences_least = 0;
+    options.speculation = {};
     engine_ = make_engine(options);
   }
   const std::vector<TokenId>& output(const GenerationRequest& request, int choice) {
@@ -197,6 +207,22 @@ INSTANTIATE_TEST_SUITE_P(
                 .host_bytes = kHostBytes,
                 .policy = SchedulePolicy::priority},
         Setting{.name = "few_pages", .spare_pages = 2},
+        Setting{.name = "ngram_kda_host_priorities",
+                .model = kModelKinds[1],
+                .host_bytes = kHostBytes,
+                .policy = SchedulePolicy::priority,
+                .drafter = SpeculativeAlgorithm::ngram},
+        Setting{.name = "ngram_few_pages",
+                .fold_block = 8,
+                .drafter = SpeculativeAlgorithm::ngram,
+                .spare_pages = 2},
+        Setting{.name = "draft_head_host",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::mtp},
+        Setting{.name = "draft_head_few_pages",
+                .policy = SchedulePolicy::priority,
+                .drafter = SpeculativeAlgorithm::mtp,
+                .spare_pages = 2},
         Setting{.name = "few_pages_kda_host",
                 .model = kModelKinds[1],
                 .host_bytes = kHostBytes,

@@ -1,0 +1,111 @@
+#include "selftest_speculation.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cache/sequence_image.h"
+#include "engine/scheduler.h"
+#include "model/weights.h"
+
+namespace replayssm::cli {
+namespace {
+
+constexpr int kPrompt = 64;
+constexpr int kOutputs = 160;
+
+EngineOptions sized(EngineOptions options) {
+  options.deterministic = true;
+  options.max_running_requests = 2;  // the text that was drafted, and the one that is read
+  options.context_length = kPrompt + kOutputs + 1;
+  return options;
+}
+
+Result<Finished> generate(Engine& engine, const std::vector<TokenId>& text) {
+  Scheduler scheduler(engine);
+  GenerationRequest request;
+  request.prompt.assign(text.begin(), text.begin() + kPrompt);
+  request.sampling.temperature = 0;
+  request.max_tokens = kOutputs;
+  request.ignore_eos = true;
+  const auto id = scheduler.submit(std::move(request));
+  if (!id) return id.error();
+  while (!scheduler.idle()) {
+    auto events = scheduler.step();
+    if (!events) return events.error();
+    for (Finished& finished : events->finished) {
+      if (finished.error) return *finished.error;
+      return std::move(finished);
+    }
+  }
+  return Error{"speculation: the request did not end"};
+}
+
+Status step(Engine& engine, Sequence& sequence) {
+  const StepRow row = Engine::next_row(sequence, engine.options().step_tokens);
+  REPLAYSSM_TRY(engine.prepare(row));
+  const auto results = engine.step({&row, 1});
+  if (!results) return results.error();
+  if (results->front().error) return *results->front().error;
+  return {};
+}
+
+Result<std::vector<std::byte>> bytes_of(Engine& engine, const Sequence& sequence) {
+  ByteWriter out;
+  REPLAYSSM_TRY(write_image(engine.memory(), sequence.memory, engine.ops(), out));
+  return std::move(out).take();
+}
+
+// What the drafted sequence holds after one plain step more, against the same tokens as a prompt.
+Result<bool> same_memory_as_read(Engine& engine, Sequence& drafted) {
+  REPLAYSSM_TRY(step(engine, drafted));
+  const auto evaluated = drafted.tokens.begin() + drafted.evaluated();
+  auto read = engine.admit({drafted.tokens.begin(), evaluated}, drafted.sampling.params());
+  if (!read) return read.error();
+  while (read->evaluated() < drafted.evaluated()) REPLAYSSM_TRY(step(engine, *read));
+  const auto expected = bytes_of(engine, *read);
+  if (!expected) return expected.error();
+  const auto found = bytes_of(engine, drafted);
+  if (!found) return found.error();
+  return *found == *expected;
+}
+
+}  // namespace
+
+Status check_speculation(const EngineOptions& options, const std::vector<TokenId>& text,
+                         CheckList& checks) {
+  const auto plain = Engine::create(sized(options));
+  if (!plain) return plain.error();
+  const auto expected = generate(**plain, text);
+  if (!expected) return expected.error();
+
+  std::vector<SpeculativeAlgorithm> algorithms{SpeculativeAlgorithm::ngram};
+  if (has_draft_head(options.model_path)) algorithms.push_back(SpeculativeAlgorithm::mtp);
+  for (const SpeculativeAlgorithm algorithm : algorithms) {
+    EngineOptions with_drafts = sized(options);
+    with_drafts.speculation.algorithm = algorithm;
+    const auto engine = Engine::create(with_drafts);
+    if (!engine) return engine.error();
+    auto found = generate(**engine, text);
+    if (!found) return found.error();
+    const auto equal = std::mismatch(found->output.begin(), found->output.end(),
+                                     expected->output.begin(), expected->output.end())
+                           .first -
+                       found->output.begin();
+    const bool drafted = found->counters.drafts > 0 || algorithm == SpeculativeAlgorithm::ngram;
+    checks.add({fmt::format("drafts by {}: {} windows, {} of {} drafts", name_of(algorithm),
+                            found->counters.windows, found->counters.drafts_accepted,
+                            found->counters.drafts),
+                "tokens as without", fmt::format("{} of {}", equal, kOutputs),
+                drafted ? "all" : "no draft was made", drafted && equal == kOutputs});
+    const auto same = same_memory_as_read(**engine, found->sequence);
+    if (!same) return same.error();
+    checks.add({fmt::format("drafts by {}: what is held", name_of(algorithm)),
+                "bits of memory against the text read", *same ? "equal" : "different", "equal",
+                *same});
+  }
+  return {};
+}
+
+}  // namespace replayssm::cli

@@ -1,0 +1,109 @@
+#include "model/mtp_head.h"
+
+#include <algorithm>
+
+#include "model/decoder_blocks.h"
+#include "model/norm.h"
+#include "model/qwen3_5.h"
+
+namespace replayssm {
+
+MtpHead::MtpHead(const MtpWeights& weights, const WeightMatrix& embedding, const WeightMatrix& head,
+                 DecoderStep& step)
+    : weights_(weights),
+      embedding_(embedding),
+      head_(head),
+      step_(step),
+      joined_(static_cast<std::size_t>(step.options().max_step_tokens) * 2 *
+              static_cast<std::size_t>(step.config().hidden_size)) {}
+
+std::int64_t MtpHead::scratch_bytes(const ModelConfig& config, int tokens) {
+  return std::int64_t{tokens} * 2 * config.hidden_size * static_cast<std::int64_t>(sizeof(float));
+}
+
+Status MtpHead::check(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
+                      const KvView& kv, std::size_t hidden, std::size_t logits) const {
+  const ModelConfig& config = step_.config();
+  if (tokens.size() > static_cast<std::size_t>(step_.options().max_step_tokens)) {
+    return refuse("draft: tokens", tokens.size(),
+                  fmt::format("at most {}", step_.options().max_step_tokens));
+  }
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= config.vocab_size) {
+      return refuse("draft: token", token, fmt::format("0 .. {}", config.vocab_size - 1));
+    }
+  }
+  int total = 0;
+  std::size_t logit_rows = 0;
+  for (const DraftRow& row : rows) {
+    const int end = row.start.tokens + row.tokens;
+    if (row.start.tokens < 1 || row.tokens < 1 || row.first_token != total) {
+      return refuse("draft: row",
+                    fmt::format("{} tokens from {} at position {}", row.tokens, row.first_token,
+                                row.start.tokens),
+                    fmt::format("at least 1, from {}, at a position above 0", total));
+    }
+    if (static_cast<int>(row.pages.size()) * kv.page_tokens < end) {
+      return refuse("draft: pages of a row", row.pages.size(),
+                    fmt::format("those of {} positions", end));
+    }
+    total += row.tokens;
+    logit_rows += row.logits ? 1 : 0;
+  }
+  const std::size_t width = static_cast<std::size_t>(config.hidden_size);
+  if (static_cast<std::size_t>(total) != tokens.size() || hidden != tokens.size() * width ||
+      logits != logit_rows * static_cast<std::size_t>(config.vocab_rows)) {
+    return refuse("draft: elements of hidden and logits", fmt::format("{} and {}", hidden, logits),
+                  fmt::format("{} and {}", tokens.size() * width,
+                              logit_rows * static_cast<std::size_t>(config.vocab_rows)));
+  }
+  return {};
+}
+
+Status MtpHead::draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
+                      const KvView& kv, std::span<float> hidden, std::span<float> logits) {
+  REPLAYSSM_TRY(check(tokens, rows, kv, hidden.size(), logits.size()));
+  if (tokens.empty()) return {};
+  spans_.clear();
+  for (const DraftRow& row : rows) {
+    spans_.push_back({row.start, row.first_token, row.tokens, row.pages, 1});
+  }
+  step_.begin(tokens, spans_, embedding_);
+  const ModelConfig& config = step_.config();
+  const StepActivations& act = step_.activations();
+  const auto width = static_cast<std::size_t>(config.hidden_size);
+  float* joined = joined_.data();
+  step_.for_tokens([&](std::size_t first, int count) {
+    float* out = joined + first * 2 * width;
+    rms_norm({act.hidden + first * width, width}, count, config.hidden_size,
+             weights_.embedding_norm_scale.data(), config.rms_norm_eps, step_.type(),
+             {out, 2 * width});
+    rms_norm({hidden.data() + first * width, width}, count, config.hidden_size,
+             weights_.hidden_norm_scale.data(), config.rms_norm_eps, step_.type(),
+             {out + width, 2 * width});
+  });
+  step_.project(joined, {step_.whole(weights_.fc, act.hidden)});
+
+  const LayerWeights& layer = weights_.layer;
+  normalise(step_, layer.mixer_norm_scale);
+  mix_attention(step_, std::get<AttentionWeights>(layer.mixer), kv);
+  add_update(step_);
+  normalise(step_, layer.mlp_norm_scale);
+  mlp(step_, layer.mlp);
+  add_update(step_);
+  normalise(step_, weights_.norm_scale);
+  std::copy_n(act.normed, tokens.size() * width, hidden.begin());
+
+  int wanted = 0;
+  for (const DraftRow& row : rows) {
+    if (!row.logits) continue;
+    const auto last = static_cast<std::size_t>(row.first_token + row.tokens - 1);
+    std::copy_n(hidden.data() + last * width, width,
+                act.normed + static_cast<std::size_t>(wanted) * width);
+    ++wanted;
+  }
+  project_logits(step_, head_, act.normed, wanted, logits);
+  return {};
+}
+
+}  // namespace replayssm

@@ -1,0 +1,343 @@
+// The model's own draft head: it computes what its definition says, its keys and values follow from
+// the committed tokens alone, and drafts of it change no text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cached_engine.h"
+#include "draft_head.h"
+#include "model/rope.h"
+#include "spec/mtp_drafter.h"
+
+namespace replayssm {
+namespace {
+
+const TestCheckpoint& checkpoint_with_head() {
+  static const TestCheckpoint checkpoint("ratio1_float32_flat_tied");
+  static const bool added = (add_draft_head(checkpoint), true);
+  (void)added;
+  return checkpoint;
+}
+
+EngineOptions options_with_head(int steps = 3) {
+  EngineOptions options = cached_options();
+  options.model_path = checkpoint_with_head().path();
+  options.speculation.algorithm = SpeculativeAlgorithm::mtp;
+  options.speculation.steps = steps;
+  options.context_length = 320;
+  return options;
+}
+
+EngineOptions options_without() {
+  EngineOptions options = options_with_head();
+  options.speculation = {};
+  return options;
+}
+
+using Vector = std::vector<double>;
+
+// The head in float64, from the file's tensors and the definition in model/mtp_head.h.
+class Definition {
+ public:
+  explicit Definition(const ModelConfig& config)
+      : config_(config), frequencies_(rope_frequencies(config.rope)) {
+    checkpoint_with_head().edit_tensors([&](EditableTensors& tensors) {
+      for (const auto& [name, tensor] : tensors) {
+        const auto values = values_of(tensor);
+        tensors_[name] = {Vector(values.begin(), values.end()), tensor.shape.back()};
+      }
+    });
+  }
+
+  struct Out {
+    Vector hidden;
+    Vector logits;
+  };
+
+  // For the token at `position`, after those of the calls before.
+  Out next(TokenId token, const float* hidden_before, int position) {
+    const Tensor& embedding = tensor("model.embed_tokens.weight");
+    const auto width = static_cast<std::size_t>(config_.hidden_size);
+    const auto row = static_cast<std::ptrdiff_t>(token) * config_.hidden_size;
+    const Vector embedded(embedding.values.begin() + row,
+                          embedding.values.begin() + row + config_.hidden_size);
+    Vector joined = norm(embedded, "mtp.pre_fc_norm_embedding.weight");
+    const Vector h = norm({hidden_before, hidden_before + width}, "mtp.pre_fc_norm_hidden.weight");
+    joined.insert(joined.end(), h.begin(), h.end());
+    Vector x = product("mtp.fc.weight", joined);
+    add(x, attention(norm(x, layer("input_layernorm.weight")), position));
+    add(x, mlp(norm(x, layer("post_attention_layernorm.weight"))));
+    Out out;
+    out.hidden = norm(x, "mtp.norm.weight");
+    out.logits = product("model.embed_tokens.weight", out.hidden);
+    return out;
+  }
+
+ private:
+  struct Tensor {
+    Vector values;
+    std::int64_t columns = 0;
+  };
+
+  const Tensor& tensor(const std::string& name) const { return tensors_.at(name); }
+  static std::string layer(const std::string& name) { return "mtp.layers.0." + name; }
+
+  static void add(Vector& x, const Vector& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+
+  Vector norm(const Vector& x, const std::string& name) const {
+    const double squares = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+    const double scale =
+        1.0 / std::sqrt(squares / static_cast<double>(x.size()) + config_.rms_norm_eps);
+    Vector y = x;
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] *= scale * (1.0 + tensor(name).values[i]);
+    return y;
+  }
+
+  Vector product(const std::string& name, const Vector& x) const {
+    const Tensor& w = tensor(name);
+    Vector y;
+    for (std::size_t at = 0; at < w.values.size(); at += x.size()) {
+      y.push_back(std::inner_product(x.begin(), x.end(),
+                                     w.values.begin() + static_cast<std::ptrdiff_t>(at), 0.0));
+    }
+    return y;
+  }
+
+  void rotate(Vector& head, int position) const {
+    const std::size_t pairs = frequencies_.size();
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const double angle = position * static_cast<double>(frequencies_[i]);
+      const double a = head[i];
+      const double b = head[i + pairs];
+      head[i] = a * std::cos(angle) - b * std::sin(angle);
+      head[i + pairs] = b * std::cos(angle) + a * std::sin(angle);
+    }
+  }
+
+  // One kv head, as the checkpoint has it.
+  Vector attention(const Vector& u, int position) {
+    const auto dim = static_cast<std::size_t>(config_.attention.head_dim);
+    Vector key =
+        norm(product(layer("self_attn.k_proj.weight"), u), layer("self_attn.k_norm.weight"));
+    rotate(key, position);
+    keys_.push_back(std::move(key));
+    values_.push_back(product(layer("self_attn.v_proj.weight"), u));
+    const Vector queries_and_gates = product(layer("self_attn.q_proj.weight"), u);
+    Vector attended;
+    for (std::size_t head = 0; head < static_cast<std::size_t>(config_.attention.heads); ++head) {
+      const auto from = queries_and_gates.begin() + static_cast<std::ptrdiff_t>(2 * head * dim);
+      const auto end = from + static_cast<std::ptrdiff_t>(dim);
+      Vector query = norm({from, end}, layer("self_attn.q_norm.weight"));
+      rotate(query, position);
+      Vector weights;
+      for (const Vector& key_at : keys_) {
+        weights.push_back(std::inner_product(query.begin(), query.end(), key_at.begin(), 0.0) /
+                          std::sqrt(static_cast<double>(dim)));
+      }
+      const double top = *std::max_element(weights.begin(), weights.end());
+      double total = 0;
+      for (double& weight : weights) total += weight = std::exp(weight - top);
+      for (std::size_t i = 0; i < dim; ++i) {
+        double sum = 0;
+        for (std::size_t j = 0; j < weights.size(); ++j) sum += weights[j] * values_[j][i];
+        const double gate = *(end + static_cast<std::ptrdiff_t>(i));
+        attended.push_back(sum / total / (1.0 + std::exp(-gate)));
+      }
+    }
+    return product(layer("self_attn.o_proj.weight"), attended);
+  }
+
+  Vector mlp(const Vector& u) const {
+    Vector gate = product(layer("mlp.gate_proj.weight"), u);
+    const Vector up = product(layer("mlp.up_proj.weight"), u);
+    for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1.0 + std::exp(-gate[i]));
+    return product(layer("mlp.down_proj.weight"), gate);
+  }
+
+  ModelConfig config_;
+  std::vector<float> frequencies_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<Vector> keys_, values_;
+};
+
+// Of fp32 sums of a few hundred terms, twice over.
+constexpr double kTolerance = 2e-5;
+
+void expect_near(std::span<const float> found, const Vector& expected, int position) {
+  double largest = 0;
+  for (const double x : expected) largest = std::max(largest, std::abs(x));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(found[i], expected[i], kTolerance * largest) << "position " << position;
+  }
+}
+
+TEST(DraftHead, ComputesItsDefinition) {
+  EngineOptions options = options_with_head();
+  options.deterministic = false;
+  const auto engine = make_engine(options);
+  ASSERT_TRUE(engine);
+  // The engine's own model, whose workspace is free between steps.
+  const auto prompt = random_prompt(*engine, 40, 1);
+  Definition definition(engine->config());
+  const auto width = static_cast<std::size_t>(engine->config().hidden_size);
+  const auto vocab = static_cast<std::size_t>(engine->config().vocab_rows);
+  std::vector<float> hidden(prompt.size() * width);
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    hidden[i] = static_cast<float>(uniform_at(9, i) - 0.5);
+  }
+  const std::vector<float> before = hidden;
+  Sequence sequence = engine->admit(prompt, greedy()).value();
+  ASSERT_TRUE(engine->memory().prepare(sequence.memory, 40, Phase::prefill).ok());
+  const KvView kv = engine->memory().pages().kv(engine->memory().layout().attention_layers);
+  // From position 1 on, in rows of 20, 1 and 18 tokens; position 0 holds poison.
+  std::vector<float> logits(vocab);
+  int first = 1;
+  for (const int count : {20, 1, 18}) {
+    const auto at = static_cast<std::size_t>(first);
+    const auto tokens = static_cast<std::size_t>(count);
+    const DraftRow row{Depth{first}, 0, count, sequence.memory.pages(), true};
+    // The hidden state before the token at p is the p-th.
+    const std::span<float> states(hidden.data() + at * width, tokens * width);
+    ASSERT_TRUE(engine->draft_head()
+                    ->draft(std::span(prompt).subspan(at, tokens), {&row, 1}, kv, states, logits)
+                    .ok());
+    for (int i = 0; i < count; ++i) {
+      const auto p = at + static_cast<std::size_t>(i);
+      const auto expected = definition.next(prompt[p], before.data() + p * width, first + i);
+      expect_near({hidden.data() + p * width, width}, expected.hidden, first + i);
+      if (i + 1 == count) expect_near(logits, expected.logits, first + i);
+    }
+    first += count;
+  }
+}
+
+// However a text came about, drafted or read, what is held for it is the same, the head's keys and
+// values included.
+TEST(DraftHead, KeysAndValuesFollowFromTheCommittedTokensAlone) {
+  const auto engine = make_engine(options_with_head());
+  const auto prompt = random_prompt(*engine, 25, 2);
+  Scheduler scheduler(*engine);
+  ASSERT_TRUE(scheduler.submit({prompt, greedy(), 120, true}).ok());
+  auto finished = run_all(scheduler, true);
+  Sequence& drafted = finished.front().sequence;
+  EXPECT_GT(finished.front().counters.drafts, 0);
+  const auto step = [&](Sequence& sequence) {
+    const StepRow row = Engine::next_row(sequence, 64);
+    EXPECT_TRUE(engine->prepare(row).ok());
+    EXPECT_TRUE(engine->step({&row, 1}).ok());
+  };
+  step(drafted);
+  Sequence read =
+      engine->admit({drafted.tokens.begin(), drafted.tokens.end() - 1}, greedy()).value();
+  while (read.waiting() > 1 || read.evaluated() < drafted.evaluated()) step(read);
+  ASSERT_EQ(read.evaluated(), drafted.evaluated());
+  EXPECT_TRUE(memory_of(*engine, read) == memory_of(*engine, drafted));
+}
+
+TEST(DraftHead, DraftsChangeNoTextWhateverTheRequestAsks) {
+  const auto plain_engine = make_engine(options_without());
+  const auto engine = make_engine(options_with_head(5));
+  for (const double temperature : {0.0, 0.8}) {
+    GenerationRequest request{random_prompt(*engine, 30, 3), {}, 200, true};
+    request.sampling.temperature = temperature;
+    request.sampling.top_k = 3;
+    request.sampling.seed = 5;
+    request.choices = 2;
+    Scheduler plain(*plain_engine);
+    Scheduler speculative(*engine);
+    ASSERT_TRUE(plain.submit(request).ok());
+    ASSERT_TRUE(speculative.submit(request).ok());
+    const auto expected = run_all(plain);
+    const auto found = run_all(speculative);
+    ASSERT_EQ(found.size(), 2u);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].output, expected[i].output) << "temperature " << temperature;
+      EXPECT_GT(found[i].counters.drafts, 0);
+    }
+  }
+}
+
+// Rejection sampling in the engine: how often texts come whose tokens leave these rests, drafted or
+// not.
+TEST(DraftHead, SampledDraftsLeaveTheDistributionOfTheTextAlone) {
+  EngineOptions options = options_with_head(3);
+  options.max_running_requests = 16;
+  const auto plain_engine = make_engine(options_without());
+  options.speculation.sampled_drafts = true;
+  const auto engine = make_engine(options);
+  const auto prompt = random_prompt(*engine, 12, 4);
+  constexpr int kTexts = 3000;
+  std::int64_t accepted = 0;
+  const auto count = [&](Engine& of) {
+    std::map<std::vector<TokenId>, int> counts;
+    Scheduler scheduler(of);
+    for (int i = 0; i < kTexts; ++i) {
+      GenerationRequest request{prompt, {}, 4, true};
+      request.sampling.temperature = 1.5;
+      request.sampling.seed = static_cast<std::uint64_t>(i);
+      EXPECT_TRUE(scheduler.submit(request).ok());
+    }
+    for (const Finished& finished : run_all(scheduler)) {
+      std::vector<TokenId> rests;
+      for (int k = 0; k < 3; ++k) rests.push_back(finished.output[static_cast<std::size_t>(k)] % 3);
+      ++counts[rests];
+      accepted += finished.counters.drafts_accepted;
+    }
+    return counts;
+  };
+  const auto plain = count(*plain_engine);
+  const auto drafted = count(*engine);
+  EXPECT_GT(accepted, 0);
+  // Two samples of one distribution: sum of (a - b)^2 / (a + b) is chi-squared.
+  double statistic = 0;
+  std::set<std::vector<TokenId>> texts;
+  for (const auto& counts : {plain, drafted}) {
+    for (const auto& [text, times] : counts) texts.insert(text);
+  }
+  for (const auto& text : texts) {
+    const auto times = [&](const auto& counts) {
+      const auto found = counts.find(text);
+      return found == counts.end() ? 0.0 : static_cast<double>(found->second);
+    };
+    const double difference = times(plain) - times(drafted);
+    statistic += difference * difference / (times(plain) + times(drafted));
+  }
+  const double freedom = static_cast<double>(texts.size()) - 1;
+  EXPECT_LT(statistic, freedom + 4.5 * std::sqrt(2 * freedom));
+}
+
+TEST(DraftHead, ACheckpointWithoutOneIsRefusedByName) {
+  EngineOptions options = options_with_head();
+  options.model_path = small_checkpoint();
+  const auto engine = Engine::create(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().message,
+            "--speculative-algorithm: EAGLE is not accepted; expected a checkpoint with mtp.* "
+            "tensors, or NGRAM");
+}
+
+TEST(DraftHead, WhatIsPlannedForItIsAllocated) {
+  EngineOptions options = options_with_head();
+  options.memory_budget = std::int64_t{64} << 20;
+  const auto engine = make_engine(options);
+  std::int64_t planned = 0;
+  for (const MemoryLine& line : engine->plan().lines) {
+    if (line.name == "drafter") planned = line.bytes;
+  }
+  const MtpDrafter::Sizes sizes{3, options.step_tokens, options.max_running_requests};
+  EXPECT_EQ(planned, MtpDrafter::bytes(engine->config(), sizes) + engine->runner().hidden_bytes());
+  const SequenceLayout& layout = engine->memory().layout();
+  EXPECT_EQ(layout.kv_layers(), layout.attention_layers + 1);
+  EXPECT_EQ(engine->memory().pages().bytes(), engine->plan().pages * layout.page_bytes());
+}
+
+}  // namespace
+}  // namespace replayssm

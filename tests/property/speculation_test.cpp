@@ -1,0 +1,374 @@
+// Drafts change how many steps a text takes and nothing else: whatever a drafter says, tokens,
+// states, records and log-probabilities are those of plain decoding.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cached_engine.h"
+#include "drafters.h"
+#include "rounds.h"
+
+namespace replayssm {
+namespace {
+
+constexpr int kOutputs = tests::rounds(512);
+constexpr int kPromptLengths[] = {17, 40, 63};
+
+struct Setting {
+  std::string name;
+  const char* model = kModelKinds[0];
+  DType activations = DType::f32;
+  DType state = DType::f32;
+  int fold_block = 16;
+  int window = 8;
+};
+
+EngineOptions options_of(const Setting& setting, int window) {
+  EngineOptions options = small_options();
+  options.model_path = small_checkpoint(setting.model);
+  options.activations = setting.activations;
+  options.state_type = setting.state;
+  options.fold_block = setting.fold_block;
+  options.window_max = window;
+  options.context_length = 640;
+  return options;
+}
+
+std::vector<std::vector<TokenId>> prompts_of(const Engine& engine) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (const int length : kPromptLengths) {
+    prompts.push_back(random_prompt(engine, length, static_cast<unsigned>(length)));
+  }
+  return prompts;
+}
+
+std::vector<Finished> run_greedy(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
+                                 int outputs = kOutputs) {
+  Scheduler scheduler(engine);
+  for (const auto& prompt : prompts) {
+    EXPECT_TRUE(scheduler.submit({prompt, greedy(), outputs, true}).ok());
+  }
+  return run_all(scheduler, true);
+}
+
+// What a sequence holds after a plain step, and after a chunk of a next prompt behind that.
+std::pair<std::vector<std::byte>, std::vector<std::byte>> memory_later(Engine& engine,
+                                                                       Sequence& sequence) {
+  const auto step = [&] {
+    const StepRow row = Engine::next_row(sequence, 64);
+    EXPECT_TRUE(engine.prepare(row).ok());
+    EXPECT_TRUE(engine.step({&row, 1}).ok());
+    return memory_of(engine, sequence);
+  };
+  auto after_step = step();
+  const auto tokens = joined(sequence.tokens, random_prompt(engine, 20, 5));
+  EXPECT_TRUE(engine.extend(sequence, tokens, greedy()).ok());
+  return {std::move(after_step), step()};
+}
+
+class Speculation : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(Speculation, EveryDrafterGivesTheTokensAndTheBitsOfPlainDecoding) {
+  const Setting& setting = GetParam();
+  const auto plain_engine = make_engine(options_of(setting, 1));
+  const auto prompts = prompts_of(*plain_engine);
+  auto plain = run_greedy(*plain_engine, prompts);
+  ASSERT_EQ(plain.size(), prompts.size());
+  std::vector<std::vector<TokenId>> texts;
+  std::vector<std::pair<std::vector<std::byte>, std::vector<std::byte>>> memory;
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    texts.push_back(joined(prompts[i], plain[i].output));
+    memory.push_back(memory_later(*plain_engine, plain[i].sequence));
+  }
+  for (const NamedScript& named : drafter_doubles()) {
+    const auto engine = make_engine(options_of(setting, setting.window));
+    engine->use_drafter(std::make_unique<ScriptedDrafter>(texts, setting.window - 1, named.script));
+    auto found = run_greedy(*engine, prompts);
+    ASSERT_EQ(found.size(), plain.size());
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(found[i].output, plain[i].output) << named.name << ", prompt " << i;
+      const SequenceCounters& counters = found[i].counters;
+      EXPECT_GT(counters.drafts, 0);
+      if (std::string(named.name) == "perfect") {
+        EXPECT_EQ(counters.drafts_accepted, counters.drafts);
+        // The first token comes out of the prompt; one that is left over needs no window.
+        const int decoded = kOutputs - 1;
+        EXPECT_EQ(counters.windows,
+                  decoded / setting.window + (decoded % setting.window > 1 ? 1 : 0));
+      } else if (std::string(named.name) == "always wrong") {
+        EXPECT_EQ(counters.drafts_accepted, 0);
+      } else {
+        EXPECT_GT(counters.drafts_accepted, 0) << named.name;
+        EXPECT_LT(counters.drafts_accepted, counters.drafts) << named.name;
+      }
+      EXPECT_TRUE(memory_later(*engine, found[i].sequence) == memory[i])
+          << named.name << ", prompt " << i << ": state, records or KV differ";
+    }
+  }
+}
+
+// Fills everything that no committed token owns: records outside c .. t-1, conv inputs that no next
+// step reads, keys and values at and past t.
+void poison_beyond(Engine& engine, const Sequence& sequence, int byte) {
+  SequenceMemory& memory = engine.memory();
+  const SequenceLayout& layout = memory.layout();
+  const Depth t = sequence.memory.cursor().committed;
+  const Depth c = sequence.memory.cursor().checkpoint;
+  const auto row = static_cast<std::size_t>(sequence.memory.row().value);
+  const auto fill = [&](void* base, std::size_t type, std::size_t element, std::size_t count) {
+    std::memset(static_cast<std::byte*>(base) + element * type, byte, count * type);
+  };
+  const auto key_heads = static_cast<std::size_t>(layout.heads.key_heads);
+  const auto value_heads = static_cast<std::size_t>(layout.heads.value_heads);
+  const auto gate = static_cast<std::size_t>(layout.heads.gate_width());
+  for (const RingView& ring : memory.views().rings) {
+    std::vector<bool> live(static_cast<std::size_t>(ring.ring_rows));
+    for (Depth i = c; i < t; i += 1) {
+      live[static_cast<std::size_t>(layout.geometry.ring_row(i))] = true;
+    }
+    for (std::size_t r = 0; r < live.size(); ++r) {
+      if (live[r]) continue;
+      for (std::size_t h = 0; h < key_heads; ++h) {
+        const std::size_t record = (row * key_heads + h) * live.size() + r;
+        fill(ring.keys, size_of(ring.key_type), record * kKeyDim, kKeyDim);
+        fill(ring.key_scales, sizeof(float), record, 1);
+      }
+      for (std::size_t h = 0; h < value_heads; ++h) {
+        const std::size_t record = (row * value_heads + h) * live.size() + r;
+        fill(ring.corrections, size_of(ring.correction_type), record * kValueDim, kValueDim);
+        fill(ring.gates, sizeof(float), record * gate, gate);
+      }
+    }
+  }
+  const int oldest =
+      std::max(0, std::min(t.tokens - 4, c.tokens + layout.geometry.fold_block() - 3));
+  for (const ConvRingView& ring : memory.views().conv_rings) {
+    std::vector<bool> live(static_cast<std::size_t>(ring.conv_rows));
+    for (Depth i{oldest}; i < t; i += 1) {
+      live[static_cast<std::size_t>(layout.geometry.conv_row(i))] = true;
+    }
+    const auto channels = static_cast<std::size_t>(ring.channels);
+    for (std::size_t r = 0; r < live.size(); ++r) {
+      if (!live[r])
+        fill(ring.inputs, size_of(ring.type), (row * live.size() + r) * channels, channels);
+    }
+  }
+  const auto pages = sequence.memory.pages();
+  const int positions = static_cast<int>(pages.size()) * layout.page_tokens;
+  for (int layer = 0; layer < layout.kv_layers(); ++layer) {
+    for (int i = t.tokens; i < positions; ++i) {
+      const PageId page = pages[static_cast<std::size_t>(i / layout.page_tokens)];
+      const int offset = i % layout.page_tokens;
+      std::memset(memory.pages().keys_at(layer, page, offset), byte,
+                  memory.pages().position_bytes());
+      std::memset(memory.pages().values_at(layer, page, offset), byte,
+                  memory.pages().position_bytes());
+    }
+  }
+}
+
+// Windows of which 1 .. T tokens are accepted, in an order that meets every ring phase, with NaN
+// or infinity in everything at and past t before each step.
+TEST_P(Speculation, PoisonAtAndPastTheCommittedLengthReachesNothing) {
+  const Setting& setting = GetParam();
+  constexpr int kSteps = 70;
+  const auto plain_engine = make_engine(options_of(setting, 1));
+  const auto prompt = random_prompt(*plain_engine, 21, 3);
+  const auto plain = run_greedy(*plain_engine, {prompt}, 512);
+  const auto text = joined(prompt, plain.front().output);
+  for (const int byte : {0xff, 0x7f}) {
+    const auto engine = make_engine(options_of(setting, setting.window));
+    Sequence sequence = engine->admit(prompt, greedy()).value();
+    const StepRow chunk = Engine::next_row(sequence, 64);
+    ASSERT_TRUE(engine->prepare(chunk).ok());
+    ASSERT_TRUE(engine->step({&chunk, 1}).ok());
+    for (int round = 0; round < kSteps && sequence.tokens.size() + 20 < text.size(); ++round) {
+      const int right = (round * 5 + round / setting.window) % setting.window;
+      std::vector<Draft> drafts(static_cast<std::size_t>(setting.window - 1));
+      for (std::size_t d = 0; d < drafts.size(); ++d) {
+        const TokenId truth = text[sequence.tokens.size() + d];
+        drafts[d].token = static_cast<int>(d) < right ? truth : (truth == 0 ? 1 : truth - 1);
+      }
+      StepRow row = Engine::next_row(sequence, 64);
+      row.phase = Phase::verify;
+      row.drafts = drafts;
+      row.tokens = row.logits = setting.window;
+      ASSERT_TRUE(engine->prepare(row).ok());
+      poison_beyond(*engine, sequence, byte);
+      const auto results = engine->step({&row, 1});
+      ASSERT_TRUE(results.ok()) << results.error().message;
+      ASSERT_FALSE(results->front().error) << results->front().error->message;
+      ASSERT_EQ(results->front().tokens.size(), static_cast<std::size_t>(right) + 1);
+    }
+    ASSERT_TRUE(std::equal(sequence.tokens.begin(), sequence.tokens.end(), text.begin()));
+    Sequence straight = plain_engine->admit(sequence.tokens, greedy()).value();
+    straight.prompt_tokens = static_cast<int>(prompt.size());
+    while (straight.waiting() > 1) {
+      StepRow row = Engine::next_row(straight, 64);
+      row.logits = 0;
+      ASSERT_TRUE(plain_engine->prepare(row).ok());
+      ASSERT_TRUE(plain_engine->step({&row, 1}).ok());
+    }
+    EXPECT_TRUE(memory_later(*engine, sequence) == memory_later(*plain_engine, straight));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Speculation,
+    ::testing::Values(Setting{"gdn", kModelKinds[0], DType::f32, DType::f32, 16, 8},
+                      Setting{"gdn_bf16", kModelKinds[0], DType::bf16, DType::bf16, 8, 8},
+                      Setting{"kda", kModelKinds[1], DType::f32, DType::f32, 16, 16},
+                      Setting{"kda_bf16", kModelKinds[1], DType::bf16, DType::bf16, 32, 5}),
+    [](const auto& each) { return each.param.name; });
+
+EngineOptions window_of(int window) { return options_of({"gdn"}, window); }
+
+// A request's outputs and log-probabilities by choice, and the lengths that were evaluated.
+struct Told {
+  std::map<int, std::vector<TokenId>> tokens;
+  std::map<int, std::vector<double>> logprobs;
+  std::map<int, std::optional<TokenId>> stop_token;
+  std::map<int, int> evaluated;
+  bool operator==(const Told&) const = default;
+};
+
+Told run_request(Engine& engine, const GenerationRequest& request) {
+  Scheduler scheduler(engine);
+  EXPECT_TRUE(scheduler.submit(request).ok());
+  Told told;
+  while (!scheduler.idle()) {
+    const auto events = scheduler.step();
+    if (!events.ok()) {
+      ADD_FAILURE() << events.error().message;
+      break;
+    }
+    for (const auto& token : events->tokens) {
+      told.tokens[token.choice].push_back(token.token);
+      if (!token.logprobs) continue;
+      told.logprobs[token.choice].push_back(token.logprobs->logprob);
+      for (const auto& top : token.logprobs->top) {
+        told.logprobs[token.choice].push_back(top.logprob);
+      }
+    }
+    for (const Finished& finished : events->finished) {
+      EXPECT_FALSE(finished.error) << finished.error->message;
+      EXPECT_EQ(told.tokens[finished.choice], finished.output);
+      told.stop_token[finished.choice] = finished.stop_token;
+      told.evaluated[finished.choice] = finished.sequence.evaluated();
+    }
+  }
+  return told;
+}
+
+// Plain, then with every double; equal.
+void expect_as_plain(const GenerationRequest& request) {
+  const auto plain_engine = make_engine(window_of(1));
+  const Told plain = run_request(*plain_engine, request);
+  std::vector<std::vector<TokenId>> texts;
+  for (const auto& [choice, tokens] : plain.tokens) {
+    texts.push_back(joined(request.prompt, tokens));
+    if (plain.stop_token.at(choice)) texts.back().push_back(*plain.stop_token.at(choice));
+  }
+  for (const NamedScript& named : drafter_doubles()) {
+    const auto engine = make_engine(window_of(8));
+    engine->use_drafter(std::make_unique<ScriptedDrafter>(texts, 7, named.script));
+    EXPECT_TRUE(run_request(*engine, request) == plain) << named.name;
+  }
+}
+
+std::vector<TokenId> some_prompt(int tokens = 30) {
+  const auto engine = make_engine(window_of(1));
+  return random_prompt(*engine, tokens, 1);
+}
+
+TEST(SpeculativeRequest, SamplingPenaltiesBiasChoicesAndLogprobsAreThoseOfPlainDecoding) {
+  GenerationRequest request{some_prompt(), {}, 60, true};
+  request.sampling.temperature = 0.9;
+  request.sampling.top_k = 40;
+  request.sampling.top_p = 0.95;
+  request.sampling.repetition_penalty = 1.1;
+  request.sampling.frequency_penalty = 0.3;
+  request.sampling.presence_penalty = 0.2;
+  request.sampling.seed = 11;
+  request.logit_bias = {{3, 2.0F}, {9, -4.0F}};
+  request.choices = 3;
+  request.top_logprobs = 2;
+  expect_as_plain(request);
+}
+
+TEST(SpeculativeRequest, StopTokensAndMinTokensHoldInsideAWindow) {
+  const auto engine = make_engine(window_of(1));
+  const auto prompt = some_prompt();
+  const auto text = run_greedy(*engine, {prompt}, 40).front().output;
+  for (std::size_t k = 0; k < 20; ++k) {
+    GenerationRequest request{prompt, greedy(), 40, true};
+    request.stop_token_ids = {text[k]};
+    expect_as_plain(request);
+    request.min_tokens = static_cast<int>(k) / 2;
+    expect_as_plain(request);
+  }
+}
+
+TEST(SpeculativeRequest, AWindowDoesNotReachBeyondMaxTokensOrTheContext) {
+  const auto prompt = some_prompt(620);
+  for (int most = 1; most <= 20; ++most) expect_as_plain({prompt, greedy(), most, true});
+}
+
+TEST(SpeculativeRequest, EveryWayToVerifyRaggedRowsGivesTheSameTokens) {
+  const auto prompt = some_prompt();
+  for (const RaggedVerify ragged :
+       {RaggedVerify::fixed, RaggedVerify::cap_accept, RaggedVerify::compact}) {
+    EngineOptions options = window_of(1);
+    const auto plain_engine = make_engine(options);
+    const auto prompts = prompts_of(*plain_engine);
+    const auto plain = run_greedy(*plain_engine, prompts, 200);
+    options.speculation.algorithm = SpeculativeAlgorithm::ngram;
+    options.speculation.draft_tokens = 8;
+    options.speculation.ragged_verify = ragged;
+    const auto engine = make_engine(options);
+    const auto found = run_greedy(*engine, prompts, 200);
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(found[i].output, plain[i].output);
+    EXPECT_GT(found.front().counters.drafts_accepted, 0) << "the text repeats itself";
+  }
+}
+
+TEST(SpeculativeRequest, CapAcceptBelievesWhatCompactDoes) {
+  const auto prompts = prompts_of(*make_engine(window_of(1)));
+  std::vector<std::int64_t> windows;
+  for (const RaggedVerify ragged : {RaggedVerify::cap_accept, RaggedVerify::compact}) {
+    EngineOptions options = window_of(1);
+    options.step_tokens = 256;  // all prompts in one step, whatever the windows
+    options.speculation.algorithm = SpeculativeAlgorithm::ngram;
+    options.speculation.ragged_verify = ragged;
+    const auto engine = make_engine(options);
+    for (const Finished& each : run_greedy(*engine, prompts, 200)) {
+      windows.push_back(each.counters.drafts_accepted);
+      windows.push_back(each.counters.steps);
+    }
+  }
+  ASSERT_EQ(windows.size(), 12u);
+  EXPECT_TRUE(std::equal(windows.begin(), windows.begin() + 6, windows.begin() + 6));
+}
+
+// A drafter that says what is no token: the step goes on without.
+TEST(SpeculativeRequest, DraftsOutsideTheVocabularyAreLeftOut) {
+  const auto prompt = some_prompt();
+  const auto plain_engine = make_engine(window_of(1));
+  const auto plain = run_greedy(*plain_engine, {prompt}, 40);
+  for (const TokenId foreign : {-1, 1 << 30}) {
+    const auto engine = make_engine(window_of(8));
+    engine->use_drafter(std::make_unique<ScriptedDrafter>(
+        std::vector<std::vector<TokenId>>{joined(prompt, plain.front().output)}, 7,
+        [=](TokenId truth, int, int place) { return place == 3 ? foreign : truth; }));
+    const auto found = run_greedy(*engine, {prompt}, 40);
+    EXPECT_EQ(found.front().output, plain.front().output);
+    EXPECT_EQ(found.front().counters.drafts_accepted, found.front().counters.drafts);
+  }
+}
+
+}  // namespace
+}  // namespace replayssm
