@@ -16,7 +16,7 @@ void expect_served(const EngineOptions& options, std::int64_t host_bytes, int ch
   const int slots = options.max_running_requests + 2 * cached.engine->plan().kept_rows;
   ASSERT_EQ(cached.engine->memory().slots().slots(), slots);
   int most_used = 0;
-  for (unsigned i = 0; i < (tests::kSanitized ? 6 : 12); ++i) {
+  for (unsigned i = 0; i < (tests::kSanitized ? 4 : 12); ++i) {
     const auto prompt = cached.prompt(28 + static_cast<int>(i), i % 4);
     const auto expected = solo(options, prompt, 70);
     GenerationRequest request{prompt, greedy(), 70, true};

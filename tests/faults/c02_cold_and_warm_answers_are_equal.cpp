@@ -11,6 +11,7 @@ namespace {
 TEST(C02, TwentyPromptsSayTheSameColdAndWarm) {
   for (const char* model : kModelKinds) {
     for (const DType type : {DType::f32, DType::bf16}) {
+      if (tests::kSanitized && (model == kModelKinds[0]) != (type == DType::f32)) continue;
       EngineOptions options = cached_options();
       options.model_path = small_checkpoint(model);
       options.activations = type;

@@ -90,7 +90,7 @@ TEST_F(SharedPrefixes, C07EightCallsWithOneSystemPromptEachHaveTheirOwnArguments
         chat({{{"role", "user"}, {"content", fmt::format("Order {} of grass.", i)}}}, tools));
   }
   CachedEngine cached(options_, 64, 1 << 26);
-  for (int round = 0; round < tests::rounds(3); ++round) {  // C04: a second time, and once more
+  for (int round = 0; round < 3; ++round) {  // C04: a second time, and once more
     for (const bool at_once : {false, true}) {
       const auto answers = ask(cached, prompts, at_once);
       ASSERT_EQ(answers.size(), 8u);

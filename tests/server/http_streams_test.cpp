@@ -1,20 +1,10 @@
 // Many streams at once: nothing is mixed, and memory stays bounded.
-#include <fstream>
-#include <sstream>
-
 #include "http_harness.h"
+#include "resident_memory.h"
 #include "rounds.h"
 
 namespace replayssm::server {
 namespace {
-
-// Resident memory of this process, in bytes.
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t pages = 0;
-  statm >> pages >> pages;
-  return pages * ::sysconf(_SC_PAGESIZE);
-}
 
 TEST(ManyStreams, AThousandStreamsAtOnceAreWholeInBoundedMemory) {
   const int count = tests::kSanitized ? 100 : 1000;

@@ -1,5 +1,7 @@
 // The whole way: sockets, text, engine, model.
 #include "real_server.h"
+#include "resident_memory.h"
+#include "rounds.h"
 
 namespace replayssm::server {
 namespace {
@@ -87,6 +89,42 @@ TEST(RealEngine, EightChoicesOfOnePrompt) {
   const Json first = real_server().chat(body);
   ASSERT_EQ(first["choices"].size(), 4u);
   EXPECT_EQ(real_server().chat(body)["choices"], first["choices"]);
+}
+
+TEST(RealEngine, AThousandStreamsAtOnceAreServedInBoundedMemory) {
+  const int count = tests::kSanitized ? 50 : 1000;
+  ServiceOptions options = real_options();
+  options.engine.max_running_requests = 24;
+  options.engine.context_length = 128;
+  const auto server = start_real_server(options);
+  const std::int64_t before = resident_bytes();
+  std::vector<HttpClient> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(server->client());
+    Json body = chat_body("Count from " + std::to_string(i % 40) + " to 90", true);
+    body.update(
+        {{"max_tokens", 3}, {"ignore_eos", true}, {"stream_options", {{"include_usage", true}}}});
+    ASSERT_TRUE(clients.back().send(HttpClient::request("POST", kChat, to_text(body))));
+  }
+  for (HttpClient& client : clients) {
+    const ClientResponse response = client.read_response();
+    ASSERT_TRUE(response.complete);
+    const Assembled all = assemble(response.body);
+    EXPECT_EQ(all.finish_reasons, std::vector<std::string>{"length"});
+    EXPECT_EQ(all.usage["completion_tokens"], 3);
+  }
+  // The pools fill up to their plan; a connection costs some tens of KiB.
+  if (!tests::kSanitized) {
+    EXPECT_LT(resident_bytes() - before,
+              server->service->plan().used + std::int64_t{count} * (256 << 10));
+  }
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return server->http->connections() == 0; }));
+  EXPECT_EQ(server->http->open_exchanges(), 0);
+  EXPECT_TRUE(server->service->idle());
+  server->service->flush_cache();
+  const EngineState state = server->service->state();
+  EXPECT_EQ(state.slots.used + state.rows.used + state.pages.used, 0);
 }
 
 TEST(RealEngine, HealthGenerateGenerates) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/aligned_buffer.h"
+#include "resident_memory.h"
 
 namespace replayssm {
 namespace {
@@ -36,14 +37,6 @@ TEST(HugePages, ALargeBufferAsksForThem) {
   const std::string flags = mapping_flags(large.data() + large.size() / 2);
   if (flags.empty()) GTEST_SKIP() << "the system does not say how memory is mapped";
   EXPECT_NE(flags.find(" hg "), std::string::npos) << flags;
-}
-
-// Bytes of this process that are in memory.
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t pages = 0;
-  statm >> pages >> pages;
-  return pages * 4096;
 }
 
 TEST(AlignedBuffer, ALargeBufferTakesRoomOnlyWhereItIsWritten) {
