@@ -325,7 +325,9 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
   finished.error = std::move(error);
   finished.prompt_tokens = generation->prompt_tokens;
   finished.reused_tokens = generation->prompt.cached_tokens;
-  finished.output.assign(tokens.end() - choice.outputs, tokens.end());
+  // A step that failed may have chosen more than it reported.
+  const auto outputs = tokens.begin() + generation->prompt_tokens;
+  finished.output.assign(outputs, outputs + choice.outputs);
   if (reason == FinishReason::stop && choice.stop_after) {
     finished.output.resize(static_cast<std::size_t>(*choice.stop_after));
   } else if (reason == FinishReason::stop) {
