@@ -6,10 +6,12 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cached_engine.h"
 #include "drafters.h"
+#include "grammar/grammar.h"
 #include "rounds.h"
 
 namespace replayssm {
@@ -309,6 +311,27 @@ TEST(SpeculativeRequest, StopTokensAndMinTokensHoldInsideAWindow) {
     request.stop_token_ids = {text[k]};
     expect_as_plain(request);
     request.min_tokens = static_cast<int>(k) / 2;
+    expect_as_plain(request);
+  }
+}
+
+// Bytes as tokens; the document ends inside windows.
+TEST(SpeculativeRequest, AConstraintHoldsAndEndsInsideAWindow) {
+  constexpr TokenId kEnd = 510;  // the small model's end token
+  std::vector<std::string> tokens(512);
+  for (int b = 0; b < 256; ++b) tokens[static_cast<std::size_t>(b)] = static_cast<char>(b);
+  const std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  const auto trie = std::make_shared<const grammar::TokenTrie>(views, std::span(&kEnd, 1));
+  for (int longest = 1; longest < 9; ++longest) {
+    const nlohmann::ordered_json schema = {{"type", "string"}, {"maxLength", longest}};
+    GenerationRequest request{some_prompt(), {}, 40, false};
+    request.sampling.temperature = 30;  // whatever the grammar allows
+    request.sampling.seed = static_cast<std::uint64_t>(longest);
+    request.choices = 2;
+    request.constraint = std::make_shared<const grammar::ReasoningGate>(
+        std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
+                                                     trie),
+        grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::ClosingTag{});
     expect_as_plain(request);
   }
 }
