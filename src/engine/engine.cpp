@@ -294,7 +294,7 @@ Status Engine::read_logits(const StepRow& row, std::span<const float> logits, in
     if (!token) return token.error();
     const bool accepted = draft != nullptr && *token == draft->token;
     sequence.counters.drafts_accepted += accepted ? 1 : 0;
-    if (!accepted || (row.rules != nullptr && row.rules->ends(*token))) break;
+    if (!accepted || result.tokens.back().ends) break;
   }
   sequence.counters.windows += drafts > 0 ? 1 : 0;
   sequence.counters.drafts += most;
@@ -336,9 +336,10 @@ Result<TokenId> Engine::sample(const StepRow& row, std::span<const float> logits
   if (!target) return target.error();
   const TokenId token = output_token(**target, draft == nullptr ? Draft{} : *draft,
                                      sampling.params().seed, sampling.outputs());
-  SampledToken sampled{token, std::nullopt};
+  SampledToken sampled{token, std::nullopt, false};
   if (row.rules != nullptr) {
     REPLAYSSM_TRY(row.rules->accept(token));
+    sampled.ends = row.rules->ends(token);
     if (row.rules->top_logprobs()) {
       sampled.logprobs = token_logprobs(logits, token, *row.rules->top_logprobs());
     }

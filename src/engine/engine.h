@@ -28,6 +28,7 @@ namespace replayssm {
 struct SampledToken {
   TokenId token = 0;
   std::optional<TokenLogprobs> logprobs;  // if the row's rules ask for them
+  bool ends = false;                      // the output, by the row's rules as they were then
 };
 
 // What a step gave one sequence.

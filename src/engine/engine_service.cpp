@@ -320,6 +320,7 @@ void EngineService::Parts::apply(Command& command) {
     state_is_old = true;
   } else if (auto* flush = std::get_if<Flush>(&command)) {
     const int dropped = cache == nullptr ? 0 : cache->clear();
+    if (Drafter* drafter = engine->drafter()) drafter->clear();
     publish_state();  // whoever has flushed looks next
     flush->dropped.set_value(dropped);
   }

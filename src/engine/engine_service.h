@@ -58,7 +58,8 @@ class EngineService {
   // ignored. Unknown and finished ids: nothing. Needs no memory.
   void stop_choice(GenerationId id, int choice, int output_tokens) noexcept;
 
-  // Drops every cache entry that no running sequence uses; returns how many were dropped.
+  // Drops every cache entry that no running sequence uses, and what a drafter has learnt; returns
+  // how many entries were dropped.
   int flush_cache();
 
   // From now on submit() refuses; what runs and waits goes on.

@@ -257,9 +257,7 @@ void Scheduler::count(Choice& choice, const StepRow& row, const SequenceCounters
 void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events) {
   Generation& generation = *choice.generation;
   const auto take_tokens = [&] {
-    for (SampledToken& sampled : result.tokens) {
-      take_token(choice, sampled.token, std::move(sampled.logprobs), events);
-    }
+    for (SampledToken& sampled : result.tokens) take_token(choice, std::move(sampled), events);
   };
   if (result.error) {
     take_tokens();  // those before the one that failed
@@ -287,8 +285,7 @@ void Scheduler::prompt_evaluated(Choice& choice, StepEvents& events) {
   generation.prompt.logprobs = {};
 }
 
-void Scheduler::take_token(Choice& choice, TokenId token, std::optional<TokenLogprobs> logprobs,
-                           StepEvents& events) {
+void Scheduler::take_token(Choice& choice, SampledToken sampled, StepEvents& events) {
   const auto now = Clock::now();
   Generation& generation = *choice.generation;
   if (choice.outputs == 0) {
@@ -302,11 +299,12 @@ void Scheduler::take_token(Choice& choice, TokenId token, std::optional<TokenLog
   choice.last_token = now;
   ++choice.outputs;
   ++counters_.generation_tokens;
-  if (choice.rules.ends(token)) {
+  if (sampled.ends) {
     finish(choice, FinishReason::stop, std::nullopt, events);
     return;
   }
-  events.tokens.push_back({generation.id, choice.index, token, std::move(logprobs)});
+  events.tokens.push_back(
+      {generation.id, choice.index, sampled.token, std::move(sampled.logprobs)});
   if (choice.outputs == generation.request.max_tokens) {
     finish(choice, FinishReason::length, std::nullopt, events);
   }
@@ -325,7 +323,9 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
   finished.error = std::move(error);
   finished.prompt_tokens = generation->prompt_tokens;
   finished.reused_tokens = generation->prompt.cached_tokens;
-  finished.output.assign(tokens.end() - choice.outputs, tokens.end());
+  // A step that failed may have chosen more than it reported.
+  const auto outputs = tokens.begin() + generation->prompt_tokens;
+  finished.output.assign(outputs, outputs + choice.outputs);
   if (reason == FinishReason::stop && choice.stop_after) {
     finished.output.resize(static_cast<std::size_t>(*choice.stop_after));
   } else if (reason == FinishReason::stop) {

@@ -157,8 +157,7 @@ class Scheduler {
 
   void take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events);
   void prompt_evaluated(Choice& choice, StepEvents& events);
-  void take_token(Choice& choice, TokenId token, std::optional<TokenLogprobs> logprobs,
-                  StepEvents& events);
+  void take_token(Choice& choice, SampledToken sampled, StepEvents& events);
   void publish(Choice& choice);
   void keep_at_end(Choice& choice);
   static bool forks_now(const Choice& choice);

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cached_engine.h"
 #include "drafters.h"
+#include "grammar/grammar.h"
 #include "rounds.h"
 
 namespace replayssm {
@@ -313,6 +315,27 @@ TEST(SpeculativeRequest, StopTokensAndMinTokensHoldInsideAWindow) {
   }
 }
 
+// Bytes as tokens; the document ends inside windows.
+TEST(SpeculativeRequest, AConstraintHoldsAndEndsInsideAWindow) {
+  constexpr TokenId kEnd = 510;  // the small model's end token
+  std::vector<std::string> tokens(512);
+  for (int b = 0; b < 256; ++b) tokens[static_cast<std::size_t>(b)] = static_cast<char>(b);
+  const std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  const auto trie = std::make_shared<const grammar::TokenTrie>(views, std::span(&kEnd, 1));
+  for (int longest = 1; longest < 9; ++longest) {
+    const nlohmann::ordered_json schema = {{"type", "string"}, {"maxLength", longest}};
+    GenerationRequest request{some_prompt(), {}, 40, false};
+    request.sampling.temperature = 30;  // whatever the grammar allows
+    request.sampling.seed = static_cast<std::uint64_t>(longest);
+    request.choices = 2;
+    request.constraint = std::make_shared<const grammar::ReasoningGate>(
+        std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
+                                                     trie),
+        grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::ClosingTag{});
+    expect_as_plain(request);
+  }
+}
+
 TEST(SpeculativeRequest, AWindowDoesNotReachBeyondMaxTokensOrTheContext) {
   const auto prompt = some_prompt(620);
   for (int most = 1; most <= 20; ++most) expect_as_plain({prompt, greedy(), most, true});
@@ -352,6 +375,58 @@ TEST(SpeculativeRequest, CapAcceptBelievesWhatCompactDoes) {
   }
   ASSERT_EQ(windows.size(), 12u);
   EXPECT_TRUE(std::equal(windows.begin(), windows.begin() + 6, windows.begin() + 6));
+}
+
+// A window that is verified and not yet accepted has changed nothing that anybody else reads: who
+// forks, archives or publishes the sequence there gets it at its committed length, and it can be
+// dropped. (Where the step folds into the slot that it reads, the sequence is at no step boundary.)
+TEST(SpeculativeRequest, BetweenVerificationAndAcceptanceASequenceStandsAtItsCommittedLength) {
+  constexpr int kWindow = 8;
+  const auto engine = make_engine(window_of(kWindow));
+  const auto prompt = some_prompt(60);
+  const auto plain = run_greedy(*engine, {prompt}, 80).front().output;
+  const auto text = joined(prompt, plain);
+  const auto go_on = [&](Sequence& sequence, std::size_t until) {
+    while (sequence.tokens.size() < until) {
+      const StepRow row = Engine::next_row(sequence, 64);
+      EXPECT_TRUE(engine->prepare(row).ok());
+      EXPECT_TRUE(engine->step({&row, 1}).ok());
+    }
+    return sequence.tokens == first_tokens(text, static_cast<int>(sequence.tokens.size()));
+  };
+  int looked_at = 0;
+  for (std::size_t length = prompt.size() + 1; length < prompt.size() + 40; ++length) {
+    Sequence sequence = engine->admit(prompt, greedy()).value();
+    ASSERT_TRUE(go_on(sequence, length));
+    const auto before = memory_of(*engine, sequence);
+    std::vector<Draft> drafts(kWindow - 1);
+    for (std::size_t d = 0; d < drafts.size(); ++d) {
+      drafts[d].token = d < 3 ? text[length + d] : (text[length + d] + 1) % 7;
+    }
+    const StepRow row{&sequence, kWindow, Phase::verify, kWindow, nullptr, drafts};
+    ASSERT_TRUE(engine->prepare(row).ok());
+    const bool folds_in_place =
+        engine->memory().blocks_folded(sequence.memory, kWindow, Phase::verify) > 0 &&
+        sequence.memory.home() == sequence.memory.base();
+    ASSERT_TRUE(engine->runner().evaluate({&row, 1}).ok());
+    if (!folds_in_place) {
+      ++looked_at;
+      EXPECT_TRUE(memory_of(*engine, sequence) == before);
+      Sequence fork = engine->fork(sequence, 1).value();
+      const auto archive = engine->pause(sequence);
+      ASSERT_TRUE(archive.ok());
+      if (sequence.memory.cursor().checkpoint.tokens > 0) {
+        EXPECT_TRUE(engine->memory().checkpoint_of(sequence.memory).ok());
+      }
+      EXPECT_TRUE(go_on(fork, length + 20)) << length;
+      fork = Sequence{};
+      Sequence restored = engine->resume(*archive).value();
+      EXPECT_TRUE(go_on(restored, length + 20)) << length;
+    }
+    sequence = Sequence{};  // an abort
+    expect_all_free(*engine);
+  }
+  EXPECT_GT(looked_at, 30);
 }
 
 // A drafter that says what is no token: the step goes on without.
