@@ -242,6 +242,7 @@ inline void copy_checked(void* to, const void* from, uint32_t bytes) {
   }
   std::memcpy(to, from, bytes);
 }
+inline void copy_piece(void* to, const void* from) { copy_checked(to, from, 16); }
 inline bool copies_blocks() { return lane() == 0; }
 inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t*) {
   copy_checked(to, from, bytes);
