@@ -14,6 +14,7 @@
 
 #include "cuda_device_image.h"
 #include "cuda_step_expect.h"
+#include "cuda_window_sequence.h"
 
 namespace replayssm::cuda::test {
 namespace {
@@ -135,6 +136,27 @@ void check_phases(const Config& c, const DeviceLimits& limits, bool quick, Repor
         fmt::format("packed {} {}", c.gate == GateKind::gdn ? "gdn" : "kda", name_of(c.state)),
         compare_step(before, after, true), fmt::format("{} B={}", c.heads_name(), batch));
   }
+}
+
+// Windows of several tokens: the bits of steps of one token, whatever their lengths and whatever is
+// rejected. `window` is the largest.
+void check_windows(const Config& c, int window, const DeviceLimits& limits, bool quick,
+                   Report& report) {
+  const Stream stream = must(Stream::make());
+  ImageOptions o = options(c, quick ? 2 : 7, static_cast<std::uint64_t>(c.fold_block + window));
+  while (o.ring_rows < c.fold_block + 2 * window - 1) o.ring_rows *= 2;
+  o.window = window;
+  o.shared_base = true;
+  o.projected_gates = window == 5;
+  const int block = c.fold_block;
+  const std::string different =
+      compare_windows_with_steps(o, quick ? 2 * block : 5 * block, {0, 2 * block, 3 * block},
+                                 {0, block / 2 + 1, block, 3, block - 1},
+                                 [&](Image& m) { m = window_on_device(m, limits, stream); });
+  Worst worst;
+  if (!different.empty()) worst.fail(different);
+  report.add("windows equal steps of one token, bit for bit", worst,
+             fmt::format("{} {} window {}", c.name(), c.heads_name(), window));
 }
 
 // The entry alone: a batch of one, in the same pools.
@@ -519,6 +541,10 @@ int run(bool quick, const std::string& json) {
       if (!quick && c.fold_block == 16) check_fold(c, limits, 128, 4, report);
     });
     if (c.heads.group() == 2) {
+      for (const int window : quick ? std::vector<int>{8} : std::vector<int>{2, 5, 8, 16}) {
+        if (window > c.fold_block) continue;
+        jobs.push_back([&, c, window] { check_windows(c, window, limits, quick, report); });
+      }
       if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
       if (!quick) jobs.push_back([&, c] { check_ring_overwrite(c, limits, report); });
       jobs.push_back([&, c] { check_graph(c, limits, quick ? 18 : 3 * c.fold_block + 2, report); });
