@@ -16,9 +16,8 @@ namespace replayssm::cuda::test {
 // Pointers into the image's own memory; on the GPU the same with device addresses.
 inline StepArgs host_args(Image& m) {
   StepArgs a;
-  a.batch = {m.row.data(),  m.committed.data(), m.checkpoint.data(),
-             m.base.data(), m.home.data(),      m.o.entries,
-             m.first_token.data(), m.tokens.data()};
+  a.batch = {m.row.data(),  m.committed.data(), m.checkpoint.data(),  m.base.data(),
+             m.home.data(), m.o.entries,        m.first_token.data(), m.tokens.data()};
   a.state = {m.states.data(), m.slot_stride};
   a.ring = {m.keys.data(), m.key_scales.data(), m.corrections.data(), m.gates.data()};
   a.qkv = m.qkv.data();

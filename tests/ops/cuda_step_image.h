@@ -134,7 +134,8 @@ inline void draw_inputs(Image& m, std::uint64_t seed) {
   for (bf16& x : m.qkv) x = draw.activation();
   for (int token = 0; token < m.o.entries * m.o.window; ++token) {
     if (draw.uniform(0, 1) < 0.05f) {
-      for (int i = 0; i < kKeyDim; ++i) m.qkv[m.k_at(token, 0) + static_cast<std::size_t>(i)] = bf16{0};
+      for (int i = 0; i < kKeyDim; ++i)
+        m.qkv[m.k_at(token, 0) + static_cast<std::size_t>(i)] = bf16{0};
     }
   }
   for (float& g : m.gate) {

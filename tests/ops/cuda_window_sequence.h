@@ -1,5 +1,5 @@
-// Windows of several tokens against steps of one token: the same tokens, evaluated in windows of any
-// length of which any part is accepted, must give the same bits.
+// Windows of several tokens against steps of one token: the same tokens, evaluated in windows of
+// any length of which any part is accepted, must give the same bits.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ using StepRunner = std::function<void(Image&)>;
 // The whole sequence of each entry: inputs [entry][tokens].
 inline void copy_token(const Image& from, int token, Image& to, int at) {
   const auto copy = [&](const auto& source, auto& target) {
-    const auto width = static_cast<std::ptrdiff_t>(source.size()) / (from.o.entries * from.o.window);
+    const auto width =
+        static_cast<std::ptrdiff_t>(source.size()) / (from.o.entries * from.o.window);
     std::copy_n(source.begin() + token * width, width, target.begin() + at * width);
   };
   copy(from.qkv, to.qkv);
@@ -48,8 +49,8 @@ inline void advance_image(Image& m) {
   }
 }
 
-// Empty, or what differs. `options` has the window, its ring_rows fit it; `tokens` of each entry are
-// evaluated from the given depths on.
+// Empty, or what differs. `options` has the window, its ring_rows fit it; `tokens` of each entry
+// are evaluated from the given depths on.
 inline std::string compare_windows_with_steps(const ImageOptions& options, int tokens,
                                               const std::vector<int>& checkpoint,
                                               const std::vector<int>& pending,
@@ -102,7 +103,14 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
     run(windows);
     for (int e = 0; e < options.entries; ++e) {
       const auto at = static_cast<std::size_t>(e);
-      if (done[at] == tokens) continue;
+      if (done[at] == tokens) {  // by now a null row
+        for (int v = 0; v < windows.hv() * kValueDim; ++v) {
+          if (windows.out_value(e * options.window, 0, v) != 0.0f) {
+            return fmt::format("entry {}: a null row's output is not zero", e);
+          }
+        }
+        continue;
+      }
       for (int i = 0; i < windows.accepted[at]; ++i) {
         const auto token = static_cast<std::size_t>(e * options.window + i);
         if (std::memcmp(windows.out.data() + token * out_bytes,
@@ -126,7 +134,8 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
       if (windows.checkpoint[row] == steps.checkpoint[row] && windows.checkpoint[row] > 0) {
         const std::size_t size = options.heads.state_elements() * all.element();
         if (std::memcmp(
-                windows.states.data() + windows.state_at(windows.base[row], 0, 0, 0) * all.element(),
+                windows.states.data() +
+                    windows.state_at(windows.base[row], 0, 0, 0) * all.element(),
                 steps.states.data() + steps.state_at(steps.base[row], 0, 0, 0) * all.element(),
                 size) != 0) {
           return fmt::format("the checkpoint of entry {} differs", e);
@@ -140,15 +149,15 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
           if (std::memcmp(windows.corrections.data() + record * kValueDim * all.element(),
                           steps.corrections.data() + record * kValueDim * all.element(),
                           kValueDim * all.element()) != 0 ||
-              std::memcmp(windows.gates.data() + record * width, steps.gates.data() + record * width,
-                          width * sizeof(float)) != 0) {
+              std::memcmp(windows.gates.data() + record * width,
+                          steps.gates.data() + record * width, width * sizeof(float)) != 0) {
             return fmt::format("the record of position {} of entry {} differs", p, e);
           }
         }
         for (int head = 0; head < options.heads.key_heads; ++head) {
           const std::size_t record = windows.key_record(windows.row[at], head, p);
-          if (std::memcmp(windows.keys.data() + record * kKeyDim, steps.keys.data() + record * kKeyDim,
-                          kKeyDim * sizeof(bf16)) != 0 ||
+          if (std::memcmp(windows.keys.data() + record * kKeyDim,
+                          steps.keys.data() + record * kKeyDim, kKeyDim * sizeof(bf16)) != 0 ||
               windows.key_scales[record] != steps.key_scales[record]) {
             return fmt::format("the key of position {} of entry {} differs", p, e);
           }

@@ -333,7 +333,7 @@ inline std::vector<float> feed(LayerMemory& memory, Route route, const Backend& 
   if (route == Route::chunk && !backend.chunks) route = Route::window;
   const int most = route == Route::chunk    ? count
                    : route == Route::packed ? std::min(count, backend.packed_max)
-                                            : std::min(count, backend.window_max);
+                                            : std::min(count, memory.geometry().window_max());
   std::vector<float> outputs;
   for (int done = 0; done < count; done += most) {
     const auto out =

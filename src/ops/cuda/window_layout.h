@@ -51,19 +51,21 @@ struct WindowLayout {
   };
 
   static constexpr int kGramPitch = kRecordTile + 1;
-  static constexpr int kCoefficientPitch = 2 * kWindow + 4;  // floats, 16-byte rows
+  // Floats of a record's coefficients: a window's two segments begin at even columns.
+  static constexpr int kCoefficientPitch = 2 * kWindow + 4;
 
   // Of one consumer group.
   struct Scratch {
     // Products of the window's raw keys and queries, rows [key, query][token], with the keys of the
-    // records (GDN); of each token with itself.
+    // records of the token's segment (GDN); of each token with itself.
     float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
     float key_key[kWindow], query_query[kWindow], key_query[kWindow];
     // KDA: each warp's sums over its channels, [warp][token][key, query][record].
     float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
-    alignas(16) float coefficients[kRecordTile * kCoefficientPitch];  // [record][token][key, query]
+    alignas(
+        16) float coefficients[kRecordTile * kCoefficientPitch];  // [record][column][key, query]
     TokenFactors factors[kWindow];
     // Per warp: a fold's weights; products on their way from the matrix fragments to the lanes of
     // their rows, [row][token][key, query].

@@ -32,13 +32,16 @@ __device__ __forceinline__ void multiply_chunk(float (&c)[4], const uint4& upper
   ptx::mma(c, upper.z, lower.z, upper.w, lower.w, b.z, b.w);
 }
 
-// The tokens first .. first + count - 1 of a window against checkpoint and records.
+// Tokens of a window that are evaluated from one checkpoint: those up to the end of a block of
+// positions, or those after it.
 template <class Layout>
 struct Segment {
   StagedRecords<Layout> staged;  // the ring's records and then the tokens' own
   const bf16* q;                 // [count][K]
+  int first_token;               // of the window
   int history;                   // records before the first token
   int count;
+  int first_column;  // of the coefficients; even
 
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
   __device__ const bf16* query(int token) const { return q + token * kKeyDim; }
@@ -62,16 +65,19 @@ __device__ __forceinline__ void token_tile(const Segment<Layout>& segment, int t
   for (int i = 0; i < 4; ++i) sums[i] = (c[0][i] + c[1][i]) + (c[2][i] + c[3][i]);
 }
 
-// All warps of a group share the tiles: each token with itself, and for GDN with the records and
-// the tokens before it. A group barrier must follow.
+// The tiles of a segment's products: of each token with itself, and for GDN with the records and
+// the tokens before it. Tiles are numbered from `first_tile` on over the window's segments, and
+// dealt to the group's warps; returns the number after the last. A group barrier must follow.
 template <class Layout>
-__device__ __forceinline__ void window_gram(const Segment<Layout>& segment,
-                                            typename Layout::Scratch& scratch, int warp) {
+__device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int first_tile,
+                                           typename Layout::Scratch& scratch, int warp) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   const int token_tiles = (segment.count + 7) / 8;
   const int record_tiles = Layout::kKda ? 0 : (segment.history + segment.count + 7) / 8;
   const int columns = record_tiles + 2;  // the last two: the tokens' own keys, and queries
-  for (int task = warp; task < token_tiles * columns; task += kWarpsPerGroup) {
+  const int end = first_tile + token_tiles * columns;
+  const int behind = (warp - first_tile) & (kWarpsPerGroup - 1);
+  for (int task = behind; task < end - first_tile; task += kWarpsPerGroup) {
     const int tile = task / columns, column = task % columns;
     const int token = min(8 * tile + g, segment.count - 1);
     const bf16* const b = column < record_tiles ? segment.staged.keys + (8 * column + g) * kKeyDim
@@ -82,8 +88,8 @@ __device__ __forceinline__ void window_gram(const Segment<Layout>& segment,
     if (column < record_tiles) {
       if constexpr (!Layout::kKda) {
         float(*const gram)[Layout::kGramPitch] = scratch.gram;
-        const int row = 8 * tile + g, record = 8 * column + 2 * t;
-        if (row < Layout::kTokens) {
+        const int row = segment.first_token + 8 * tile + g, record = 8 * column + 2 * t;
+        if (8 * tile + g < segment.count) {
           gram[row][record] = sums[0];
           gram[row][record + 1] = sums[1];
           gram[Layout::kTokens + row][record] = sums[2];
@@ -93,14 +99,16 @@ __device__ __forceinline__ void window_gram(const Segment<Layout>& segment,
     } else if (g >> 1 == t && 8 * tile + g < segment.count) {  // the diagonal
       const float with_key = (g & 1) != 0 ? sums[1] : sums[0];
       const float with_query = (g & 1) != 0 ? sums[3] : sums[2];
+      const int at = segment.first_token + 8 * tile + g;
       if (column == record_tiles) {
-        scratch.key_key[8 * tile + g] = with_key;
+        scratch.key_key[at] = with_key;
       } else {
-        scratch.key_query[8 * tile + g] = with_key;
-        scratch.query_query[8 * tile + g] = with_query;
+        scratch.key_query[at] = with_key;
+        scratch.query_query[at] = with_query;
       }
     }
   }
+  return end;
 }
 
 // One value row's products with a token's key and query, for all tokens.
@@ -138,7 +146,8 @@ __device__ __forceinline__ void window_products_mma(const typename Layout::Stage
                                                     WindowSums<Layout>& sums) {
   constexpr int kTiles = Layout::kRowsPerWarp / 16;
   constexpr int kTileTokens = Layout::kKda ? 2 : 4;
-  constexpr int kColumnTiles = Layout::kTokens / kTileTokens < 4 ? Layout::kTokens / kTileTokens : 4;
+  constexpr int kColumnTiles =
+      Layout::kTokens / kTileTokens < 4 ? Layout::kTokens / kTileTokens : 4;
   constexpr int kPassTokens = kColumnTiles * kTileTokens;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   const bool odd = (g & 1) != 0;
@@ -220,25 +229,33 @@ __device__ __forceinline__ void window_products_fma(const typename Layout::Stage
     if (first >= segment.count) break;
     const int count = min(Layout::kTokenGroup, segment.count - first);
 #pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-      float4 k, q;
-      if constexpr (Layout::kKda) {
-        const float* const decayed = exchange[first + i].decayed_f32 + column;
-        k = *reinterpret_cast<const float4*>(decayed);
-        q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
-      } else {
-        k = widen4(segment.key(first + i) + column);
-        q = widen4(segment.query(first + i) + column);
-      }
-      float partial[2 * kRows];  // [key, query][row]
+    for (int i = 0; i < count; i += 2) {
+      // Two tokens, so that one's sums fill the waits of the other's.
+      float partial[2][2 * kRows];  // [token][key, query][row]
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        partial[r] = dot4(s[r], k);
-        partial[kRows + r] = dot4(s[r], q);
+      for (int two = 0; two < 2; ++two) {
+        const int token = min(first + i + two, segment.count - 1);
+        float4 k, q;
+        if constexpr (Layout::kKda) {
+          const float* const decayed = exchange[token].decayed_f32 + column;
+          k = *reinterpret_cast<const float4*>(decayed);
+          q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
+        } else {
+          k = widen4(segment.key(token) + column);
+          q = widen4(segment.query(token) + column);
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          partial[two][r] = dot4(s[r], k);
+          partial[two][kRows + r] = dot4(s[r], q);
+        }
       }
-      sum_over_lanes(partial);
-      const int row = lane % kRows, which = lane / kRows;
-      if (which < 2) products[(row * Layout::kTokenGroup + i) * 2 + which] = partial[0];
+      sum_over_lanes(partial[0]);
+      sum_over_lanes(partial[1]);
+      static_assert(2 * kRows == 32);
+      float* const to = products + (lane % kRows * Layout::kTokenGroup + i) * 2 + lane / kRows;
+      to[0] = partial[0][0];
+      to[2] = partial[1][0];
     }
     take_products<Layout>(products, first, sums);
   }
@@ -248,9 +265,8 @@ __device__ __forceinline__ void window_products_fma(const typename Layout::Stage
 template <class Layout>
 __device__ __forceinline__ void window_products(const typename Layout::Stage& stage,
                                                 const Segment<Layout>& segment,
-                                                const typename Layout::Exchange* exchange,
-                                                int warp, float* products,
-                                                WindowSums<Layout>& sums) {
+                                                const typename Layout::Exchange* exchange, int warp,
+                                                float* products, WindowSums<Layout>& sums) {
   if constexpr (Layout::kMma) {
     window_products_mma<Layout>(stage, segment, exchange, warp, products, sums);
   } else {

@@ -39,10 +39,14 @@ __device__ __forceinline__ void fold_in_stage(const Unit& unit, typename Layout:
                                               int count, bool has_state, void* out, int warp,
                                               int group_barrier) {
   const StagedRecords<Layout> staged = records_from<Layout>(stage, first);
-  FoldOperands<Layout> folding{staged,    scratch.weights[warp],
-                               1.0f,      scratch.decay,
-                               count,     has_state,
-                               unit.first_value, static_cast<typename Layout::State*>(out)};
+  FoldOperands<Layout> folding{staged,
+                               scratch.weights[warp],
+                               1.0f,
+                               scratch.decay,
+                               count,
+                               has_state,
+                               unit.first_value,
+                               static_cast<typename Layout::State*>(out)};
   if constexpr (Layout::kKda) {
     const int channel = warp * 32 + ptx::lane();
     scratch.decay[channel] = decay_keys_in_place<Layout>(staged, count, channel);
@@ -61,98 +65,116 @@ __device__ __forceinline__ void fold_in_stage(const Unit& unit, typename Layout:
 }
 
 // KDA, one thread a channel: each token's products with the records before it, and its decayed key
-// and query.
+// and query; two tokens at a time, so that one's sums fill the waits of the other's.
+template <class Layout, int kCount>
+__device__ __forceinline__ void channels_of_two(const Segment<Layout>& segment, int first,
+                                                typename Layout::Scratch& scratch, int warp) {
+  const int channel = warp * 32 + ptx::lane();
+#pragma unroll
+  for (int two = 0; two < 2; ++two) {
+    const int i = min(first + two, segment.count - 1);
+    const int at = segment.first_token + i, records = segment.history + i;
+    const float k = widen(segment.key(i)[channel]), q = widen(segment.query(i)[channel]);
+    float left = segment.staged.gates[records * kKeyDim + channel];
+    float* const sums = scratch.partial + (warp * Layout::kTokens + at) * 2 * Layout::kRecords;
+    product_sums<Layout, kCount>(segment.staged, records, channel, k, q, left, sums);
+    store_decayed<Layout>(scratch.exchange[at], channel, k * left, q * left);
+  }
+}
+
 template <class Layout>
 __device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
                                                 typename Layout::Scratch& scratch, int warp) {
   constexpr int kRecords = Layout::kRecords;
-  const int channel = warp * 32 + ptx::lane();
 #pragma unroll 1
-  for (int i = 0; i < segment.count; ++i) {
-    const int records = segment.history + i;
-    const float k = widen(segment.key(i)[channel]), q = widen(segment.query(i)[channel]);
-    float left = segment.staged.gates[records * kKeyDim + channel];
-    float* const sums = scratch.partial + (warp * Layout::kTokens + i) * 2 * kRecords;
-    if (records <= kRecords / 2) {
-      product_sums<Layout, kRecords / 2>(segment.staged, records, channel, k, q, left, sums);
+  for (int i = 0; i < segment.count; i += 2) {
+    if (segment.history + i + 1 <= kRecords / 2) {
+      channels_of_two<Layout, kRecords / 2>(segment, i, scratch, warp);
     } else {
-      product_sums<Layout, kRecords>(segment.staged, records, channel, k, q, left, sums);
+      channels_of_two<Layout, kRecords>(segment, i, scratch, warp);
     }
-    store_decayed<Layout>(scratch.exchange[i], channel, k * left, q * left);
   }
 }
 
+// A window's segments; the second is empty where the window ends with its block.
+template <class Layout>
+struct Window {
+  Segment<Layout> before, after;
+};
+
 // Each token's factors, and its coefficients of the records before it; a warp has every fourth
-// token, a lane a record. Between two group barriers.
+// token, a lane a record. Between two group barriers. Tokens that do not exist are computed as the
+// last one and not stored: branches would keep the tokens from filling each other's waits.
 template <class Layout>
 __device__ __forceinline__ void window_coefficients(const StepArgs& args, const Unit& unit,
-                                                    const Segment<Layout>& segment,
-                                                    const float* betas, int first_token,
+                                                    const Window<Layout>& window,
+                                                    const float* betas,
                                                     typename Layout::Scratch& scratch, int warp) {
   constexpr int kRecords = Layout::kRecords;
   static_assert(kRecords <= 32);
   const int record = ptx::lane();
-  const StagedRecords<Layout>& staged = segment.staged;
-  const int history = segment.history;
-  const bool exists = record < history + segment.count && record < kRecords;
-  const float scale = !exists            ? 0.0f
-                      : record < history ? staged.key_scales[record]
-                                         : inverse_norm(scratch.key_key[record - history]);
-  const float own_decay = !Layout::kKda && exists ? staged.gates[record] : 1.0f;
-  for (int i = warp; i < segment.count; i += kWarpsPerGroup) {
-    const int records = history + i;
+#pragma unroll
+  for (int turn = 0; turn < Layout::kTokens / kWarpsPerGroup; ++turn) {
+    const int wanted = turn * kWarpsPerGroup + warp;
+    const int i = min(wanted, unit.tokens - 1);
+    const bool exists = wanted == i;
+    const bool second = i >= window.before.count;
+    const Segment<Layout>& segment = second ? window.after : window.before;
+    const StagedRecords<Layout> staged = segment.staged;
+    const int records = segment.history + i - segment.first_token;
     const bool live = record < records;
+    const int slot = live ? record : 0;
+    // The record's token of the window, where it is none of the ring's.
+    const int own_token = segment.first_token + slot - segment.history;
+    const float scale = slot < segment.history ? staged.key_scales[slot]
+                                               : inverse_norm(scratch.key_key[min(own_token, i)]);
     const float key_norm = inverse_norm(scratch.key_key[i]);
     const float query_norm = inverse_norm(scratch.query_query[i]) * args.query_scale;
-    float with_key = 0.0f, with_query = 0.0f, left = 1.0f;
+    float with_key, with_query, left = 1.0f;
     if constexpr (Layout::kKda) {
-      if (live) {
-        constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
-        const float* const p = scratch.partial + i * 2 * kRecords + record;
-        const auto sum = [&](const float* x) {
-          return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
-        };
-        with_key = sum(p) * scale * key_norm;
-        with_query = sum(p + kRecords) * scale * query_norm;
-      }
+      constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
+      const float* const p = scratch.partial + i * 2 * kRecords + slot;
+      const auto sum = [&](const float* x) {
+        return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
+      };
+      with_key = sum(p) * scale * key_norm;
+      with_query = sum(p + kRecords) * scale * query_norm;
     } else {
       const float newest = staged.gates[records];
-      const float suffix = suffix_product(live ? own_decay : 1.0f);
+      const float suffix = suffix_product(live ? staged.gates[slot] : 1.0f);
       const float above = ptx::shuffle_down(suffix, 1);
       const float after = record == 31 ? 1.0f : above;
       left = ptx::shuffle(suffix, 0) * newest;
-      if (live) {
-        const float weight = after * newest * scale;
-        with_key = scratch.gram[i][record] * weight * key_norm;
-        with_query = scratch.gram[Layout::kTokens + i][record] * weight * query_norm;
-      }
+      const float weight = after * newest * scale;
+      with_key = scratch.gram[i][slot] * weight * key_norm;
+      with_query = scratch.gram[Layout::kTokens + i][slot] * weight * query_norm;
     }
-    if (record < kRecords) {
-      float* const to = scratch.coefficients + record * Layout::kCoefficientPitch + 2 * i;
-      to[0] = with_key;
-      to[1] = with_query;
+    if (exists && record < kRecords) {
+      const int column = segment.first_column + i - segment.first_token;
+      float* const to = scratch.coefficients + record * Layout::kCoefficientPitch + 2 * column;
+      to[0] = live ? with_key : 0.0f;
+      to[1] = live ? with_query : 0.0f;
     }
-    if (record == 0) {
+    if (exists && record == 0) {
       const float beta = betas[i];
       scratch.factors[i] = {left * key_norm, left * query_norm,
                             scratch.key_query[i] * key_norm * query_norm,
                             args.a_log == nullptr ? beta : beta_of(beta)};
-      segment.staged.key_scales[records] = key_norm;
+      staged.key_scales[records] = key_norm;
       if (unit.owns_key_row) {
-        unit.key_scale_out[(unit.append_row + first_token + i) & (args.ring_rows - 1)] = key_norm;
+        unit.key_scale_out[(unit.append_row + i) & (args.ring_rows - 1)] = key_norm;
       }
     }
   }
 }
 
-// Adds a record's contribution to the tokens from .. count - 1.
-template <class Layout>
-__device__ __forceinline__ void add_record(const float* coefficients, float d, int from, int count,
+// Adds a record's contribution to the tokens from .. kCount - 1 of a segment.
+template <class Layout, int kCount>
+__device__ __forceinline__ void add_record(const float* coefficients, float d, int from,
                                            WindowSums<Layout>& sums) {
 #pragma unroll
-  for (int i = 0; i < Layout::kTokens; i += 2) {
+  for (int i = 0; i < kCount; i += 2) {
     if (i + 1 < from) continue;
-    if (i >= count) break;
     const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * i);
     if (i >= from) {
       sums.key[i] = fmaf(c.x, d, sums.key[i]);
@@ -163,59 +185,71 @@ __device__ __forceinline__ void add_record(const float* coefficients, float d, i
   }
 }
 
-// Evaluates a segment and appends its corrections. All threads of a group.
-template <class Layout>
-__device__ __forceinline__ void evaluate_segment(const StepArgs& args, const Unit& unit,
-                                                 typename Layout::Stage& stage,
-                                                 const Segment<Layout>& segment, int first_token,
-                                                 bool has_state, typename Layout::Scratch& scratch,
-                                                 int warp, int group_barrier) {
+// A segment's history, then its tokens one after the other: a token's d is what the later ones need
+// of it. kCount >= segment.count tokens are computed, without branches between them.
+template <class Layout, int kCount>
+__device__ __forceinline__ void solve(const StepArgs& args, const Unit& unit,
+                                      const typename Layout::Stage& stage,
+                                      const Segment<Layout>& segment,
+                                      const typename Layout::Scratch& scratch, int warp,
+                                      WindowSums<Layout>& sums) {
   using State = typename Layout::State;
+  constexpr int kPitch = Layout::kCoefficientPitch;
   const int lane = ptx::lane();
   const int value = warp * Layout::kRowsPerWarp + lane % Layout::kRowsPerWarp;
   const bool writes_row = lane < Layout::kRowsPerWarp;
-  window_gram(segment, scratch, warp);
-  if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
-  ptx::sync_group(group_barrier);
-
-  WindowSums<Layout> sums{};
-  window_coefficients(args, unit, segment, stage.beta + first_token, first_token, scratch, warp);
-  if (has_state) {
-    window_products<Layout>(stage, segment, scratch.exchange, warp, scratch.products[warp], sums);
-  }
-  ptx::sync_group(group_barrier);
-
-#pragma unroll
-  for (int i = 0; i < Layout::kTokens; ++i) {
-    if (i >= segment.count) break;
-    sums.key[i] = sums.key[i] * scratch.factors[i].key + 0.0f;
-    sums.query[i] = sums.query[i] * scratch.factors[i].query + 0.0f;
-  }
   State* const corrections = segment.staged.corrections + unit.first_value + value;
-#pragma unroll 2
+  const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
+  const float* const coefficients = scratch.coefficients + 2 * segment.first_column;
+  // What does not exist is read in the place of the last token.
+  const int last = segment.count - 1;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const typename Layout::TokenFactors f = factors[min(i, last)];
+    sums.key[i] = sums.key[i] * f.key + 0.0f;
+    sums.query[i] = sums.query[i] * f.query + 0.0f;
+  }
+#pragma unroll 4
   for (int j = 0; j < segment.history; ++j) {
-    add_record<Layout>(scratch.coefficients + j * Layout::kCoefficientPitch,
-                       widen(corrections[j * kValueDim]), 0, segment.count, sums);
+    add_record<Layout, kCount>(coefficients + j * kPitch, widen(corrections[j * kValueDim]), 0,
+                               sums);
   }
 #pragma unroll
-  for (int i = 0; i < Layout::kTokens; ++i) {
-    if (i >= segment.count) break;
-    const int record = segment.history + i, token = first_token + i;
-    const typename Layout::TokenFactors f = scratch.factors[i];
+  for (int i = 0; i < kCount; ++i) {
+    const int at = min(i, last), record = segment.history + at, token = segment.first_token + at;
+    const typename Layout::TokenFactors f = factors[at];
     const float v = widen(stage.v[token * Layout::kRows + value]);
     const float d = f.beta * (v - sums.key[i]);
     const float o = fmaf(f.key_query, d, sums.query[i]);
     const State stored = narrow<State>(d);
-    if (writes_row) {
+    if (writes_row && i <= last) {
       corrections[record * kValueDim] = stored;
       const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
       static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
       store_output<Layout>(args, unit, token * args.value_heads * kValueDim + value, o);
     }
-    add_record<Layout>(scratch.coefficients + record * Layout::kCoefficientPitch, widen(stored),
-                       i + 1, segment.count, sums);
+    add_record<Layout, kCount>(coefficients + record * kPitch, widen(stored), i + 1, sums);
   }
   ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
+}
+
+// Evaluates a segment from the stage's state and appends its corrections. One warp; the window's
+// coefficients are there.
+template <class Layout>
+__device__ __forceinline__ void evaluate_segment(const StepArgs& args, const Unit& unit,
+                                                 const typename Layout::Stage& stage,
+                                                 const Segment<Layout>& segment,
+                                                 typename Layout::Scratch& scratch, int warp,
+                                                 WindowSums<Layout>& sums) {
+  if constexpr (Layout::kTokens == 4) {
+    solve<Layout, 4>(args, unit, stage, segment, scratch, warp, sums);
+  } else {
+    if (segment.count <= Layout::kTokens / 2) {
+      solve<Layout, Layout::kTokens / 2>(args, unit, stage, segment, scratch, warp, sums);
+    } else {
+      solve<Layout, Layout::kTokens>(args, unit, stage, segment, scratch, warp, sums);
+    }
+  }
 }
 
 // All threads of a group; false for a null row.
@@ -236,32 +270,53 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
     }
     return false;
   }
+  const int first = unit.fold ? block : 0;  // the record that follows the state's last
+  const int history = unit.records - first;
+  const int count = min(unit.tokens, block - history);
+  const Window<Layout> window{
+      {records_from<Layout>(stage, first), stage.q, 0, history, count, 0},
+      {records_from<Layout>(stage, first + block), stage.q + count * kKeyDim, count, 0,
+       unit.tokens - count, (count + 1) & ~1}};
+  const bool crosses = window.after.count > 0;
+
   append_window<Layout>(args, unit, stage, warp * 32 + lane);
-  int first = 0;  // the record that follows the state's last
+  const int tiles = window_gram(window.before, 0, scratch, warp);
+  if (crosses) window_gram(window.after, tiles, scratch, warp);
+  if constexpr (Layout::kKda) {
+    window_channels(window.before, scratch, warp);
+    window_channels(window.after, scratch, warp);
+  }
   bool has_state = unit.has_state != 0;
   if (unit.fold) {
-    fold_in_stage<Layout>(unit, stage, scratch, first, block, has_state, unit.state_out, warp,
+    fold_in_stage<Layout>(unit, stage, scratch, 0, block, has_state, unit.state_out, warp,
                           group_barrier);
-    first = block;
     has_state = true;
   }
-  for (int token = 0; token < unit.tokens;) {
-    const int history = unit.records + token - first;
-    const int count = min(unit.tokens - token, block - history);
-    const Segment<Layout> segment{records_from<Layout>(stage, first), stage.q + token * kKeyDim,
-                                  history, count};
-    evaluate_segment<Layout>(args, unit, stage, segment, token, has_state, scratch, warp,
-                             group_barrier);
-    token += count;
-    if (token == unit.tokens) break;
-    // The stored state may still be on its way out of the stage.
-    if (lane == 0) ptx::wait_for_stores_to_read();
-    ptx::sync_warp();
-    fold_in_stage<Layout>(unit, stage, scratch, first, block, has_state, nullptr, warp,
-                          group_barrier);
-    first += block;
-    has_state = true;
+  ptx::sync_group(group_barrier);
+  window_coefficients(args, unit, window, stage.beta, scratch, warp);
+  ptx::sync_group(group_barrier);
+
+#pragma unroll 1
+  for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
+    const Segment<Layout>& segment = part == 0 ? window.before : window.after;
+    if (part == 1) {
+      // The stored state may still be on its way out of the stage.
+      if (lane == 0) ptx::wait_for_stores_to_read();
+      ptx::sync_warp();
+      fold_in_stage<Layout>(unit, stage, scratch, first, block, has_state, nullptr, warp,
+                            group_barrier);
+      has_state = true;
+    }
+    WindowSums<Layout> sums{};
+    if (has_state) {
+      window_products<Layout>(stage, segment,
+                              scratch.exchange + (Layout::kKda ? segment.first_token : 0), warp,
+                              scratch.products[warp], sums);
+    }
+    evaluate_segment<Layout>(args, unit, stage, segment, scratch, warp, sums);
   }
+  // The next unit overwrites what the warps have exchanged.
+  if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
   ptx::fence_before_bulk();
   release_written(empty);
   return true;
@@ -280,8 +335,7 @@ __device__ __forceinline__ void window_block(const StepArgs& args, unsigned char
   const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
   typename Layout::Scratch& scratch = pipeline.scratch[group];
   consume_units<Layout>(
-      pipeline, group,
-      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int) {
+      pipeline, group, [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int) {
         return window_unit<Layout>(args, unit, stage, empty, scratch, warp_in_group, 1 + group);
       });
 }
