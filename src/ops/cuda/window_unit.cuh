@@ -96,10 +96,25 @@ __device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
   }
 }
 
-// A window's segments; the second is empty where the window ends with its block.
+// A window's two segments; the second is empty where the window ends with its block.
 template <class Layout>
 struct Window {
-  Segment<Layout> before, after;
+  int first;    // record that follows the state's last
+  int history;  // records before the first token
+  int count;    // tokens of the first segment
+  int tokens;   // of both
+  int block;
+
+  __device__ __forceinline__ Segment<Layout> segment(typename Layout::Stage& stage,
+                                                     bool second) const {
+    const int first_token = second ? count : 0;
+    return {records_from<Layout>(stage, first + (second ? block : 0)),
+            stage.q + first_token * kKeyDim,
+            first_token,
+            second ? 0 : history,
+            second ? tokens - count : count,
+            second ? (count + 1) & ~1 : 0};
+  }
 };
 
 // Each token's factors, and its coefficients of the records before it; a warp has every fourth
@@ -108,7 +123,7 @@ struct Window {
 template <class Layout>
 __device__ __forceinline__ void window_coefficients(const StepArgs& args, const Unit& unit,
                                                     const Window<Layout>& window,
-                                                    const float* betas,
+                                                    typename Layout::Stage& stage,
                                                     typename Layout::Scratch& scratch, int warp) {
   constexpr int kRecords = Layout::kRecords;
   static_assert(kRecords <= 32);
@@ -118,8 +133,7 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
     const int wanted = turn * kWarpsPerGroup + warp;
     const int i = min(wanted, unit.tokens - 1);
     const bool exists = wanted == i;
-    const bool second = i >= window.before.count;
-    const Segment<Layout>& segment = second ? window.after : window.before;
+    const Segment<Layout> segment = window.segment(stage, i >= window.count);
     const StagedRecords<Layout> staged = segment.staged;
     const int records = segment.history + i - segment.first_token;
     const bool live = record < records;
@@ -156,7 +170,7 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
       to[1] = live ? with_query : 0.0f;
     }
     if (exists && record == 0) {
-      const float beta = betas[i];
+      const float beta = stage.beta[i];
       scratch.factors[i] = {left * key_norm, left * query_norm,
                             scratch.key_query[i] * key_norm * query_norm,
                             args.a_log == nullptr ? beta : beta_of(beta)};
@@ -270,21 +284,19 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
     }
     return false;
   }
-  const int first = unit.fold ? block : 0;  // the record that follows the state's last
+  const int first = unit.fold ? block : 0;
   const int history = unit.records - first;
   const int count = min(unit.tokens, block - history);
-  const Window<Layout> window{
-      {records_from<Layout>(stage, first), stage.q, 0, history, count, 0},
-      {records_from<Layout>(stage, first + block), stage.q + count * kKeyDim, count, 0,
-       unit.tokens - count, (count + 1) & ~1}};
-  const bool crosses = window.after.count > 0;
+  const Window<Layout> window{first, history, count, unit.tokens, block};
+  const bool crosses = count < unit.tokens;
 
   append_window<Layout>(args, unit, stage, warp * 32 + lane);
-  const int tiles = window_gram(window.before, 0, scratch, warp);
-  if (crosses) window_gram(window.after, tiles, scratch, warp);
-  if constexpr (Layout::kKda) {
-    window_channels(window.before, scratch, warp);
-    window_channels(window.after, scratch, warp);
+  int tiles = 0;
+#pragma unroll 1
+  for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
+    const Segment<Layout> segment = window.segment(stage, part == 1);
+    tiles = window_gram(segment, tiles, scratch, warp);
+    if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   }
   bool has_state = unit.has_state != 0;
   if (unit.fold) {
@@ -293,12 +305,12 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
     has_state = true;
   }
   ptx::sync_group(group_barrier);
-  window_coefficients(args, unit, window, stage.beta, scratch, warp);
+  window_coefficients(args, unit, window, stage, scratch, warp);
   ptx::sync_group(group_barrier);
 
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
-    const Segment<Layout>& segment = part == 0 ? window.before : window.after;
+    const Segment<Layout> segment = window.segment(stage, part == 1);
     if (part == 1) {
       // The stored state may still be on its way out of the stage.
       if (lane == 0) ptx::wait_for_stores_to_read();
