@@ -5,7 +5,8 @@
 #   make test      release build, all tests
 #   make sanitize  the tests under AddressSanitizer + UBSan, and those with threads under
 #                  ThreadSanitizer (tests/CMakeLists.txt says which are left out)
-#   make cuda      compile the CUDA operations and run their tests; without nvcc or a GPU it says so
+#   make cuda      compile the CUDA operations and run their tests; without nvcc or a GPU it says so, and
+#                  without a GPU compiles one kernel instance for each operation
 #   make bench     time the operations on this machine
 #   make lint      clang-format and clang-tidy, as errors; make format-check and make tidy are its parts
 #   make format    rewrite the sources with clang-format
@@ -50,7 +51,8 @@ tsan: packages
 
 cuda: packages
 	@if command -v nvcc >/dev/null; then \
-	  cmake --preset cuda && cmake --build --preset cuda -j $(JOBS) && ctest --preset cuda --verbose; \
+	  preset=cuda; nvidia-smi -L >/dev/null 2>&1 || preset=cuda-one-instance; \
+	  cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset --verbose; \
 	else \
 	  echo "make cuda: skipped, nvcc is not on PATH"; \
 	fi

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "bench_report.h"
 #include "byte_floor.h"
 #include "core/bfloat16.h"
 #include "cuda_ceilings.h"
 #include "cuda_device_image.h"
 #include "cuda_layer_set.h"
 #include "cuda_step_expect.h"
+#include "cuda_window_sequence.h"
 #include "ops/cuda/cuda_check.h"
 
 namespace replayssm::bench {
@@ -19,16 +21,23 @@ namespace check = cuda::test;
 Status check_options(const CudaBenchOptions& options) {
   const BenchOptions& o = options.op;
   REPLAYSSM_TRY(replayssm::check(o.heads));
-  if (o.op != Op::decode && o.op != Op::fold) {
-    return Error{"--device cuda has decode and fold; the other operations run on the cpu"};
+  if (o.op != Op::decode && o.op != Op::verify && o.op != Op::fold) {
+    return Error{"--device cuda has decode, verify and fold; the other operations run on the cpu"};
   }
   if (o.batch < 1 || o.batch > 4096) return refuse("--batch", o.batch, "1 to 4096");
-  if (o.window != 1) return refuse("--window", o.window, "1 on cuda");
+  const int window_max = o.op == Op::verify ? std::min(o.fold_block, 16) : 1;
+  if (o.window < 1 || o.window > window_max) {
+    return refuse("--window", o.window, fmt::format("1 to {} in {}", window_max, name_of(o.op)));
+  }
+  if (o.op == Op::verify && !(o.accepted_per_step >= 1 && o.accepted_per_step <= o.window)) {
+    return refuse("--accepted-per-step", o.accepted_per_step, fmt::format("1 to {}", o.window));
+  }
   if (o.fold_block != 8 && o.fold_block != 16 && o.fold_block != 32) {
     return refuse("--fold-block", o.fold_block, "8, 16 or 32");
   }
-  if (o.history && *o.history > o.fold_block) {
-    return refuse("--history", *o.history, fmt::format("0 to {}, or cycle", o.fold_block));
+  const int history_max = o.fold_block + o.window - 1;
+  if (o.history && (*o.history < 0 || *o.history > history_max)) {
+    return refuse("--history", *o.history, fmt::format("0 to {}, or cycle", history_max));
   }
   if (options.layers < 1) return refuse("--layers", options.layers, "at least 1");
   return {};
@@ -60,6 +69,25 @@ Result<double> check_decode(const BenchOptions& o, const cuda::DeviceLimits& lim
       check::compare_step(before, check::packed_on_device(before, limits, stream, wishes), true);
   if (!packed.fault.empty()) return Error{fmt::format("packed step: {}", packed.fault)};
   return std::max(error, packed.output);
+}
+
+// Windows give the bits of the steps of one token that check_decode compares with float64.
+Status check_windows(const BenchOptions& o, const cuda::DeviceLimits& limits,
+                     const cuda::PlanWishes& wishes, const cuda::StepGeometry& geometry,
+                     bool settled, cudaStream_t stream) {
+  check::ImageOptions image;
+  image.heads = {o.heads.gate, 1, o.heads.group()};
+  image.state = o.state;
+  image.fold_block = o.fold_block;
+  image.ring_rows = geometry.ring_rows;
+  image.entries = std::min(o.batch, 3);
+  image.window = o.window;
+  image.settled = settled;
+  const std::string different = check::compare_windows_with_steps(
+      image, 3 * o.fold_block, {o.fold_block}, {1, o.fold_block - 1, 3},
+      [&](check::Image& m) { m = check::window_on_device(m, limits, stream, wishes); });
+  if (!different.empty()) return Error{fmt::format("verify: {}", different)};
+  return {};
 }
 
 // One layer's records into its checkpoints against float64.
@@ -109,6 +137,38 @@ Result<double> check_fold(const CudaBenchOptions& options, int ring_rows, int re
   check::judge(worst, before);
   if (!worst.fault.empty()) return Error{fmt::format("fold: {}", worst.fault)};
   return worst.state;
+}
+
+Status time_windows(const CudaBenchOptions& options, const cuda::DeviceLimits& limits,
+                    const cuda::PlanWishes& wishes, cudaStream_t stream, BenchReport& report) {
+  const BenchOptions& o = options.op;
+  CudaSetOptions set_options;
+  set_options.heads = o.heads;
+  set_options.state = o.state;
+  set_options.fold_block = o.fold_block;
+  set_options.batch = o.batch;
+  set_options.history = o.history;
+  set_options.window = o.window;
+  set_options.accepted_per_step = o.accepted_per_step;
+  const auto set = CudaStepSet::make(set_options);
+  if (!set) return set.error();
+  const bool settled = options.order == LaunchOrder::settled;
+  REPLAYSSM_TRY(check_windows(o, limits, wishes, set->geometry(), settled, stream));
+  const auto plan = cuda::plan_window_step(set->geometry(), limits, wishes);
+  if (!plan) return plan.error();
+  const auto us = time_launches(stream, set->steps(), [&](int i) {
+    cuda::StepArgs args = set->at(i);
+    args.settled = settled ? 1 : 0;
+    return cuda::launch_window_step(*plan, args, stream);
+  });
+  if (!us) return us.error();
+  report.time_us = *us;
+  const double folded = !o.history                   ? o.accepted_per_step
+                        : *o.history >= o.fold_block ? o.fold_block
+                                                     : 0.0;
+  report.bytes = verify_bytes({o.heads, o.state}, o.batch, o.fold_block, o.window,
+                              set->mean_records(), folded);
+  return {};
 }
 
 double median(std::vector<double> values) {
@@ -200,10 +260,9 @@ Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options) {
   cuda::PlanWishes wishes;
   wishes.overlap = options.order == LaunchOrder::plain ? 0 : 1;
 
-  const auto error =
-      o.op == Op::decode
-          ? check_decode(o, *limits, wishes, options.order == LaunchOrder::settled, *stream)
-          : check_fold(options, ring_rows, records, *limits, *stream);
+  const auto error = o.op != Op::fold ? check_decode(o, *limits, wishes,
+                                                     options.order == LaunchOrder::settled, *stream)
+                                      : check_fold(options, ring_rows, records, *limits, *stream);
   if (!error) return error.error();
   result.report.max_error = *error;
   const auto ceilings = measure_cuda_ceilings(*stream);
@@ -211,6 +270,8 @@ Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options) {
   result.report.ceilings = *ceilings;
   if (o.op == Op::decode) {
     REPLAYSSM_TRY(time_decode(options, *limits, wishes, *stream, result.report));
+  } else if (o.op == Op::verify) {
+    REPLAYSSM_TRY(time_windows(options, *limits, wishes, *stream, result.report));
   } else {
     REPLAYSSM_TRY(time_fold(options, ring_rows, records, *limits, wishes, *stream, result.report));
   }

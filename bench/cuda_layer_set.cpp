@@ -6,6 +6,7 @@
 
 #include "core/bfloat16.h"
 #include "ops/cuda/cuda_check.h"
+#include "replay/geometry.h"
 
 namespace replayssm::bench {
 namespace {
@@ -91,12 +92,17 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
   const auto hv = static_cast<std::size_t>(o.heads.value_heads);
   const auto h = static_cast<std::size_t>(o.heads.key_heads);
   const auto width = static_cast<std::size_t>(o.heads.gate_width());
-  const auto ring = static_cast<std::size_t>(2 * o.fold_block);
+  const auto fold_geometry = FoldGeometry::make(o.fold_block, o.window);
+  if (!fold_geometry) return fold_geometry.error();
+  set.ring_rows_ = fold_geometry->ring_rows();
+  const auto ring = static_cast<std::size_t>(set.ring_rows_);
+  const auto tokens = batch * static_cast<std::size_t>(o.window);
   const std::size_t state_bytes = batch * o.heads.state_elements() * size_of(o.state);
   const std::size_t rotations = std::clamp<std::size_t>(kBeyondCache / state_bytes, 2,
                                                         static_cast<std::size_t>(o.rotations_max));
   set.rotations_ = static_cast<int>(rotations);
-  set.phases_ = o.history ? 1 : o.fold_block;
+  // A cycle of one token a step, or enough steps of windows for every phase to come up.
+  set.phases_ = o.history ? 1 : o.window == 1 ? o.fold_block : 40;
   const std::size_t rows = rotations * batch;
   REPLAYSSM_TRY(make_random(set.states_, rows * o.heads.state_elements(), o.state, -0.05f, 0.05f));
   REPLAYSSM_TRY(make_random(set.keys_, rows * h * ring * kKeyDim, DType::bf16, -1, 1));
@@ -104,28 +110,41 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
   REPLAYSSM_TRY(make_random(set.corrections_, rows * hv * ring * kValueDim, o.state, -1, 1));
   REPLAYSSM_TRY(make_random(set.gates_, rows * hv * ring * width, DType::f32, 0.74f, 0.999f));
   const auto channels = static_cast<std::size_t>(o.heads.channels());
-  REPLAYSSM_TRY(make_random(set.qkv_, batch * channels, DType::bf16, -1, 1));
-  REPLAYSSM_TRY(make_random(set.gate_, batch * hv * width, DType::f32, -0.3f, -0.001f));
-  REPLAYSSM_TRY(make_random(set.beta_, batch * hv, DType::f32, 0.1f, 0.9f));
-  REPLAYSSM_TRY(make_random(set.out_, batch * hv * kValueDim, DType::bf16, 0, 0));
-  std::vector<int> row, committed, checkpoint;
-  for (int i = 0; i < o.batch; ++i) row.push_back(i);
+  REPLAYSSM_TRY(make_random(set.qkv_, tokens * channels, DType::bf16, -1, 1));
+  REPLAYSSM_TRY(make_random(set.gate_, tokens * hv * width, DType::f32, -0.3f, -0.001f));
+  REPLAYSSM_TRY(make_random(set.beta_, tokens * hv, DType::f32, 0.1f, 0.9f));
+  REPLAYSSM_TRY(make_random(set.out_, tokens * hv * kValueDim, DType::bf16, 0, 0));
+  std::vector<int> row, committed, checkpoint, pending, first_token;
+  for (int i = 0; i < o.batch; ++i) {
+    row.push_back(i);
+    first_token.push_back(i * o.window);
+    pending.push_back(o.history ? *o.history : 1 + i * 5 % o.fold_block);
+  }
   for (int phase = 0; phase < set.phases_; ++phase) {
     for (int i = 0; i < o.batch; ++i) {
+      int& p = pending[static_cast<std::size_t>(i)];
       checkpoint.push_back(o.fold_block * (1 + i % 2));
-      committed.push_back(checkpoint.back() +
-                          (o.history ? *o.history : 1 + (i * 5 + phase) % o.fold_block));
+      committed.push_back(checkpoint.back() + p);
+      set.mean_records_ += static_cast<double>(p) / (set.phases_ * o.batch);
+      // Whole numbers whose mean over time is accepted_per_step.
+      const auto accepted_before = [&](int step) {
+        return static_cast<int>((step + i) * o.accepted_per_step + 1e-9);
+      };
+      if (p >= o.fold_block) p -= o.fold_block;
+      p += accepted_before(phase + 1) - accepted_before(phase);
     }
   }
   REPLAYSSM_TRY(make_integers(set.row_, row));
   REPLAYSSM_TRY(make_integers(set.committed_, committed));
   REPLAYSSM_TRY(make_integers(set.checkpoint_, checkpoint));
+  REPLAYSSM_TRY(make_integers(set.first_token_, first_token));
+  REPLAYSSM_TRY(make_integers(set.tokens_, std::vector<int>(batch, o.window)));
   return set;
 }
 
 cuda::StepGeometry CudaStepSet::geometry() const {
-  return {options_.heads, options_.state, options_.fold_block, 2 * options_.fold_block,
-          options_.batch};
+  return {options_.heads, options_.state, options_.fold_block,
+          ring_rows_,     options_.batch, options_.window};
 }
 
 cuda::StepArgs CudaStepSet::at(int step) const {
@@ -133,7 +152,7 @@ cuda::StepArgs CudaStepSet::at(int step) const {
   const auto rotation = static_cast<std::size_t>(step % rotations_);
   const auto phase = static_cast<std::size_t>(step / rotations_ % phases_);
   const auto batch = static_cast<std::size_t>(o.batch);
-  const auto ring = static_cast<std::size_t>(2 * o.fold_block);
+  const auto ring = static_cast<std::size_t>(ring_rows_);
   const std::size_t key_rows =
       rotation * batch * static_cast<std::size_t>(o.heads.key_heads) * ring;
   const std::size_t value_rows =
@@ -144,7 +163,9 @@ cuda::StepArgs CudaStepSet::at(int step) const {
                 checkpoint_.as<int>() + phase * batch,
                 row_.as<int>(),
                 row_.as<int>(),
-                o.batch};
+                o.batch,
+                first_token_.as<int>(),
+                tokens_.as<int>()};
   args.state = {states_.as<char>() + rotation * batch * o.heads.state_elements() * size_of(o.state),
                 static_cast<std::int64_t>(o.heads.state_elements())};
   args.ring = {keys_.as<bf16>() + key_rows * kKeyDim, key_scales_.as<float>() + key_rows,
@@ -157,7 +178,7 @@ cuda::StepArgs CudaStepSet::at(int step) const {
   args.out = out_.as<void>();
   args.key_heads = o.heads.key_heads;
   args.value_heads = o.heads.value_heads;
-  args.ring_rows = 2 * o.fold_block;
+  args.ring_rows = ring_rows_;
   args.fold_block = o.fold_block;
   args.query_scale = 0.08838835f;
   return args;

@@ -35,6 +35,8 @@ struct CudaSetOptions {
   int batch = 1;
   std::optional<int> history;  // live records of every row; nothing: the whole ring cycle
   int rotations_max = 96;
+  int window = 1;  // tokens of every row
+  double accepted_per_step = 1;
 };
 
 // Steps of one layer: step i uses the next of the rotating memories, and after all of them the next
@@ -46,12 +48,15 @@ class CudaStepSet {
   int steps() const { return rotations_ * phases_; }
   cuda::StepArgs at(int step) const;
   cuda::StepGeometry geometry() const;
+  // Live records before a step, over rows and phases.
+  double mean_records() const { return mean_records_; }
 
  private:
   CudaSetOptions options_;
-  int rotations_ = 1, phases_ = 1;
+  int rotations_ = 1, phases_ = 1, ring_rows_ = 0;
+  double mean_records_ = 0;
   DeviceBuffer states_, keys_, key_scales_, corrections_, gates_, qkv_, gate_, beta_, out_;
-  DeviceBuffer row_, committed_, checkpoint_;
+  DeviceBuffer row_, committed_, checkpoint_, first_token_, tokens_;
 };
 
 struct CudaFoldOptions {

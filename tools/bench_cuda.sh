@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Times decode and fold on this machine's GPU over the batches, gates and state types of the tables,
-# and writes h200.json (an array of what `replayssm bench --device cuda --json` prints, each the
+# Times decode, verification and fold on this machine's GPU over the batches, gates and state types
+# of the tables, and writes h200.json (an array of what `replayssm bench --device cuda --json` prints, each the
 # median of five turns) and h200.md. With a directory of reference kernels, such as
 # tools/reference_fla, runs DIRECTORY/run.py in between: it prints one JSON object a line with op
 # packed_step or decode, reference (a name and version), gate, state_dtype, value_heads, key_heads,
@@ -36,6 +36,25 @@ for order in plain overlap; do
     bench decode "${gdn[@]}" --state-dtype bf16 --batch $batch --launch $order
     bench decode "${kda[@]}" --state-dtype bf16 --batch $batch --launch $order
   done
+done
+# Verification: eight live records; twelve, so that windows cross a block; and whole speculative
+# steps, which fold on read, with as many accepted tokens as the project's targets name.
+for window in 4 8 16; do
+  for batch in 1 64 128; do
+    bench verify "${gdn[@]}" --state-dtype bf16 --batch $batch --window $window --history 8
+  done
+  bench verify "${gdn[@]}" --state-dtype fp32 --batch 128 --window $window --history 8
+  for state in bf16 fp32; do
+    bench verify "${kda[@]}" --state-dtype $state --batch 128 --window $window --history 8
+  done
+done
+for history in 0 7 12; do
+  bench verify "${gdn[@]}" --state-dtype bf16 --batch 128 --window 8 --history $history
+done
+bench verify "${gdn[@]}" --state-dtype bf16 --batch 128 --window 4 --accepted-per-step 2.9
+for state in bf16 fp32; do
+  bench verify "${gdn[@]}" --state-dtype $state --batch 128 --window 8 --accepted-per-step 3.6
+  bench verify "${kda[@]}" --state-dtype $state --batch 128 --window 8 --accepted-per-step 3.6
 done
 for records in 4 16; do
   bench fold "${gdn[@]}" --state-dtype bf16 --batch 128 --layers 48 --ring-rows 16 --records $records

@@ -40,6 +40,23 @@ def decode_table(rows):
     return lines
 
 
+def verify_table(rows):
+    lines = [
+        "| gate | state | batch | T | live records | accepted a step | us | of floor | at 4.18 TB/s |",
+        "| --- " * 9 + "|",
+    ]
+    for r in rows:
+        if r["op"] != "verify":
+            continue
+        cycle = r["history"] == "cycle"
+        lines.append(
+            f"| {r['gate']} | {r['state_dtype']} | {r['batch']} | {r['window']} | {r['history']} "
+            f"| {r['accepted_per_step'] if cycle else '-'} | {r['time_us']:.2f} "
+            f"| {r['fraction_of_floor']:.3f} | {r['bytes'] / CEILING / r['time_us']:.3f} |"
+        )
+    return lines
+
+
 def fold_table(rows):
     lines = [
         "| state | heads | batch | layers | ring rows | records | us | of floor | at 4.18 TB/s |",
@@ -96,7 +113,7 @@ def main():
     first = rows[0]
     ceilings = [r["ceiling_copy_gb_per_s"] for r in rows if "reference" not in r]
     text = [
-        f"# Decode and fold on one {first['gpu']}",
+        f"# Decode, verification and fold on one {first['gpu']}",
         "",
         f"Commit {first['commit']}, {first['date']}. Written by `tools/bench_cuda.sh`: CUDA graphs,",
         "memories rotated beyond the L2 cache, random data, every ring phase weighted equally with rows",
@@ -110,6 +127,12 @@ def main():
         "## Decode, one layer",
         "",
         *decode_table(rows),
+        "",
+        "## Verification, one layer",
+        "",
+        "Windows of T tokens a row; `cycle`: steps that fold on read, walking through the ring phases.",
+        "",
+        *verify_table(rows),
         "",
         "## Fold, all layers in one launch",
         "",

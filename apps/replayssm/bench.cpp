@@ -160,7 +160,7 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
     command->add_option("--records", options.records, "Records folded; 0 is a whole block")
         ->capture_default_str();
   }
-  if (op == bench::Op::fold || op == bench::Op::decode) {
+  if (op == bench::Op::fold || op == bench::Op::decode || op == bench::Op::verify) {
     command
         ->add_option("--launch", flags->launch,
                      "cuda: after the end of the launch before (plain), overlapping its end "

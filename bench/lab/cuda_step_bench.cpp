@@ -1,10 +1,13 @@
 // Times the CUDA decode step under every plan, for choosing plans: units, groups, stages, and how a
 // launch meets the one before it. `replayssm bench --device cuda` times the plans' own choice and
 // checks results; this program does not look at results.
-//   cuda_step_bench [--json FILE] [--filter TEXT]     TEXT: such as "gdn bf16 B1 " or "kda"
+//   cuda_step_bench [--json FILE] [--filter TEXT] [--window T]
+// TEXT: such as "gdn bf16 B1 " or "kda". With a window above 1: windows of so many tokens, 45 % of
+// them accepted.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -46,8 +49,8 @@ std::vector<Variant> variants_for(DType state, int batch) {
 
 class Sweep {
  public:
-  Sweep(const cuda::DeviceLimits& limits, std::string filter)
-      : limits_(limits), filter_(std::move(filter)) {}
+  Sweep(const cuda::DeviceLimits& limits, std::string filter, int window)
+      : limits_(limits), filter_(std::move(filter)), window_(window) {}
 
   Status run(const HeadShape& heads, DType state, int batch, int block) {
     const std::string name =
@@ -56,7 +59,9 @@ class Sweep {
     if (name.find(filter_) == std::string::npos) return {};
     const auto stream = Stream::make();
     if (!stream) return stream.error();
-    const auto set = CudaStepSet::make({heads, state, block, batch, std::nullopt, 32});
+    const double accepted = window_ == 1 ? 1 : 0.45 * window_;
+    const auto set =
+        CudaStepSet::make({heads, state, block, batch, std::nullopt, 32, window_, accepted});
     if (!set) return set.error();
     const FloorShape floor{heads, state};
     for (const Variant& variant : variants_for(state, batch)) {
@@ -71,8 +76,14 @@ class Sweep {
           return cuda::launch_window_step(*window, args_at(i), *stream);
         });
         if (!us) return us.error();
-        report("decode", name, variant.name, *window, *us, decode_bytes(floor, batch, block));
+        if (window_ == 1) {
+          report("decode", name, variant.name, *window, *us, decode_bytes(floor, batch, block));
+        } else {
+          report("windows", name, variant.name, *window, *us,
+                 verify_bytes(floor, batch, block, window_, set->mean_records(), accepted));
+        }
       }
+      if (window_ > 1) continue;
       const auto packed = cuda::plan_packed_step(set->geometry(), limits_, variant.wishes);
       if (packed.ok()) {
         const auto us = time_launches(*stream, set->steps(), [&](int i) {
@@ -103,21 +114,23 @@ class Sweep {
 
   cuda::DeviceLimits limits_;
   std::string filter_;
+  int window_;
   std::string json_;
 };
 
-int run(const std::string& json, const std::string& filter) {
+int run(const std::string& json, const std::string& filter, int window) {
   const auto limits = cuda::device_limits();
   if (!limits) {
     std::fprintf(stderr, "%s\n", limits.error().message.c_str());
     return 2;
   }
-  Sweep sweep(*limits, filter);
+  Sweep sweep(*limits, filter, window);
   for (const HeadShape heads :
        {HeadShape{GateKind::gdn, 16, 48}, HeadShape{GateKind::kda, 32, 32}}) {
     for (const DType state : {DType::bf16, DType::f32}) {
       for (const int batch : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
         for (const int block : {8, 16, 32}) {
+          if (window > block) continue;
           const Status status = sweep.run(heads, state, batch, block);
           if (!status.ok()) {
             std::fprintf(stderr, "%s\n", status.error().message.c_str());
@@ -136,14 +149,16 @@ int run(const std::string& json, const std::string& filter) {
 
 int main(int argc, char** argv) {
   std::string json, filter;
+  int window = 1;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--json") == 0) json = argv[i + 1];
     if (std::strcmp(argv[i], "--filter") == 0) filter = argv[i + 1];
+    if (std::strcmp(argv[i], "--window") == 0) window = std::atoi(argv[i + 1]);
   }
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("skipped: this machine has no GPU\n");
     return 77;
   }
-  return replayssm::bench::run(json, filter);
+  return replayssm::bench::run(json, filter, window);
 }

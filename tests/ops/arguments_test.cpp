@@ -171,14 +171,9 @@ TEST_P(Arguments, FoldsOutOfRangeAreRefused) {
 
 // What a backend does not have yet it names.
 TEST_P(Arguments, WhatIsNotBuiltIsRefusedByName) {
-  if (GetParam().window_max == 1) {
+  if (GetParam().packed_max == 1) {
     refused("tokens: 2", {{RowIndex{0}, 0, 2}}, Route::packed);
-    refused("first_token: 3", {{RowIndex{0}, 3, 1}}, Route::window);
-    args_.geometry = FoldGeometry::make(16, 4).value();
-    args_.rings.ring_rows = args_.geometry.ring_rows();
-    refused("window_max: 4", window(0, 1), Route::window);
-    args_.geometry = geometry_;
-    args_.rings = memory_->rings();
+    refused("first_token: 3", {{RowIndex{0}, 3, 1}}, Route::packed);
     args_.shape = {GateKind::gdn, 1, 9};
     args_.states.slot_stride = args_.shape.state_elements();
     refused("value_heads / key_heads: 9", window(0, 1), Route::window);

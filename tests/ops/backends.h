@@ -29,7 +29,8 @@ struct Backend {
   // Output error against float64 that is allowed, relative (L2): fp32 states, packed step.
   double tolerance = 1e-6;
   // What the backend has. Tests leave out what is missing, by name.
-  int window_max = FoldGeometry::kLargestWindow;  // tokens of a window, and of a packed step
+  int window_max = FoldGeometry::kLargestWindow;  // tokens of a window
+  int packed_max = FoldGeometry::kLargestWindow;  // tokens of a packed step
   bool chunks = true;
   bool convolutions = true;
   bool cursors_checked = true;    // arguments are refused for what the cursors hold
@@ -72,7 +73,7 @@ inline Backend cuda_backend() {
   Backend backend;
   backend.name = "cuda";
   backend.make = [](int) { return make_cuda_backend(); };
-  backend.window_max = 1;
+  backend.packed_max = 1;
   backend.chunks = false;
   backend.convolutions = false;
   backend.cursors_checked = false;

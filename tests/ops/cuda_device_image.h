@@ -53,6 +53,8 @@ class DeviceImage {
     base_ = room(m.base);
     home_ = room(m.home);
     accepted_ = room(m.accepted);
+    first_token_ = room(m.first_token);
+    tokens_ = room(m.tokens);
     put(corrections_, m.corrections);
     put(out_, m.out);
     put(keys_, m.keys);
@@ -82,12 +84,14 @@ class DeviceImage {
     put(a_log_, m.a_log);
     put(dt_bias_, m.dt_bias);
     put(row_, m.row);
+    put(first_token_, m.first_token);
+    put(tokens_, m.tokens);
   }
 
   StepArgs args() const {
     StepArgs a;
-    a.batch = {row_.as<int>(),  committed_.as<int>(), checkpoint_.as<int>(),
-               base_.as<int>(), home_.as<int>(),      m_->o.entries};
+    a.batch = {row_.as<int>(),  committed_.as<int>(), checkpoint_.as<int>(),  base_.as<int>(),
+               home_.as<int>(), m_->o.entries,        first_token_.as<int>(), tokens_.as<int>()};
     a.state = {states_.as<void>(), stride_};
     a.ring = {keys_.as<bf16>(), scales_.as<float>(), corrections_.as<void>(), gates_.as<float>()};
     a.qkv = qkv_.as<bf16>();
@@ -160,7 +164,7 @@ class DeviceImage {
   std::int64_t stride_;
   const Image* m_ = nullptr;  // the host image it was made from outlives it
   DeviceBuffer states_, corrections_, out_, keys_, scales_, gates_, qkv_, gate_, beta_, a_log_,
-      dt_bias_, row_, committed_, checkpoint_, base_, home_, accepted_;
+      dt_bias_, row_, committed_, checkpoint_, base_, home_, accepted_, first_token_, tokens_;
 };
 
 // Runs one operation over a copy of `before` and returns what came out.

@@ -27,6 +27,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
@@ -242,6 +245,7 @@ inline void copy_checked(void* to, const void* from, uint32_t bytes) {
   }
   std::memcpy(to, from, bytes);
 }
+inline void copy_piece(void* to, const void* from) { copy_checked(to, from, 16); }
 inline bool copies_blocks() { return lane() == 0; }
 inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t*) {
   copy_checked(to, from, bytes);

@@ -9,14 +9,15 @@
 #include "ops/cuda/fold_unit.cuh"
 #include "ops/cuda/instances.h"
 #include "ops/cuda/step_unit.cuh"
+#include "ops/cuda/window_unit.cuh"
 
 namespace replayssm::cuda::test {
 
 // Pointers into the image's own memory; on the GPU the same with device addresses.
 inline StepArgs host_args(Image& m) {
   StepArgs a;
-  a.batch = {m.row.data(),  m.committed.data(), m.checkpoint.data(),
-             m.base.data(), m.home.data(),      m.o.entries};
+  a.batch = {m.row.data(),  m.committed.data(), m.checkpoint.data(),  m.base.data(),
+             m.home.data(), m.o.entries,        m.first_token.data(), m.tokens.data()};
   a.state = {m.states.data(), m.slot_stride};
   a.ring = {m.keys.data(), m.key_scales.data(), m.corrections.data(), m.gates.data()};
   a.qkv = m.qkv.data();
@@ -62,8 +63,18 @@ inline void run_window_step(const StepPlan& plan, Image& m) {
       step_block<Layout>(args, shared, plan.stages, plan.groups);
     });
   };
-  plan.record_tile == 16 ? visit_layout_of_tile<16>(plan, run)
-                         : visit_layout_of_tile<32>(plan, run);
+  auto run_windows = [&]<class Layout>(Layout) {
+    emulate(plan, [&](unsigned char* shared) {
+      window_block<Layout>(args, shared, plan.stages, plan.groups);
+    });
+  };
+  if (plan.window > 1) {
+    plan.gate == GateKind::gdn ? visit_window_layout<GateKind::gdn>(plan, run_windows)
+                               : visit_window_layout<GateKind::kda>(plan, run_windows);
+  } else {
+    plan.record_tile == 16 ? visit_layout_of_tile<16>(plan, run)
+                           : visit_layout_of_tile<32>(plan, run);
+  }
 }
 
 inline void run_packed_step(const StepPlan& plan, Image& m) {

@@ -1,6 +1,8 @@
 // Plans of the CUDA operations are pure functions of geometry: checked without a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ops/cuda/step_plan.h"
 
 namespace replayssm::cuda {
@@ -69,7 +71,7 @@ TEST(CudaPlan, RefusalsNameTheFieldTheValueAndWhatIsAccepted) {
   StepGeometry g = geometry(GateKind::gdn, DType::f32, 4);
   g.ring_rows = 16;  // a sibling block could still read the row that a key is appended to
   EXPECT_EQ(plan_window_step(g, kH200).error().message,
-            "ring_rows: 16 is not accepted; expected a power of two above the fold block (16)");
+            "ring_rows: 16 is not accepted; expected a power of two, at least 17");
   g = geometry(GateKind::gdn, DType::f32, 4);
   g.fold_block = 12;
   EXPECT_EQ(plan_window_step(g, kH200).error().message,
@@ -86,6 +88,41 @@ TEST(CudaPlan, RefusalsNameTheFieldTheValueAndWhatIsAccepted) {
   g = geometry(GateKind::gdn, DType::f32, 400);
   EXPECT_EQ(plan_window_step(g, kH200, {.groups = 2, .stages = 1}).error().message,
             "stages: 1 is not accepted; expected 2 (one a group) to 4");
+}
+
+TEST(CudaPlan, EveryWindowHasAPlanThatFitsInSharedMemory) {
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      for (const int block : {8, 16, 32}) {
+        for (int window = 2; window <= std::min(block, 16); ++window) {
+          for (const int entries : {1, 3, 64, 512}) {
+            StepGeometry g = geometry(gate, state, entries);
+            g.fold_block = block;
+            g.ring_rows = 64;
+            g.window_max = window;
+            const auto plan = plan_window_step(g, kH200);
+            ASSERT_TRUE(plan.ok()) << plan.error().message;
+            EXPECT_GE(plan->window, window);
+            EXPECT_GE(plan->stages, plan->groups);
+            EXPECT_LE(plan->shared_bytes, kH200.shared_bytes_per_block);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, AWindowNeedsARingThatSiblingsMayReadWhileItIsAppended) {
+  StepGeometry g = geometry(GateKind::gdn, DType::bf16, 4);
+  g.window_max = 8;
+  g.ring_rows = 32;  // L + 2 T - 1 = 31
+  EXPECT_TRUE(plan_window_step(g, kH200).ok());
+  g.window_max = 9;
+  EXPECT_EQ(plan_window_step(g, kH200).error().message,
+            "ring_rows: 32 is not accepted; expected a power of two, at least 33");
+  g.window_max = 17;
+  EXPECT_EQ(plan_window_step(g, kH200).error().message,
+            "window_max: 17 is not accepted; expected 1 to 16");
 }
 
 TEST(CudaPlan, AFoldHoldsAsManyRecordsAsAnyEntryFolds) {

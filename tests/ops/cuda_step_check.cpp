@@ -14,6 +14,7 @@
 
 #include "cuda_device_image.h"
 #include "cuda_step_expect.h"
+#include "cuda_window_sequence.h"
 
 namespace replayssm::cuda::test {
 namespace {
@@ -75,13 +76,15 @@ struct Config {
   }
 };
 
-ImageOptions options(const Config& c, int entries, std::uint64_t seed) {
+ImageOptions options(const Config& c, int entries, std::uint64_t seed, int window = 1) {
   ImageOptions o;
   o.heads = c.heads;
   o.heads.gate = c.gate;
   o.state = c.state;
   o.fold_block = c.fold_block;
   o.ring_rows = 2 * c.fold_block;
+  while (o.ring_rows < c.fold_block + 2 * window - 1) o.ring_rows *= 2;
+  o.window = window;
   o.entries = entries;
   o.seed = seed;
   return o;
@@ -135,6 +138,26 @@ void check_phases(const Config& c, const DeviceLimits& limits, bool quick, Repor
         fmt::format("packed {} {}", c.gate == GateKind::gdn ? "gdn" : "kda", name_of(c.state)),
         compare_step(before, after, true), fmt::format("{} B={}", c.heads_name(), batch));
   }
+}
+
+// Windows of several tokens: the bits of steps of one token, whatever their lengths and whatever is
+// rejected. `window` is the largest.
+void check_windows(const Config& c, int window, const DeviceLimits& limits, bool quick,
+                   Report& report) {
+  const Stream stream = must(Stream::make());
+  ImageOptions o =
+      options(c, quick ? 2 : 7, static_cast<std::uint64_t>(c.fold_block + window), window);
+  o.shared_base = true;
+  o.projected_gates = window == 5;
+  const int block = c.fold_block;
+  const std::string different =
+      compare_windows_with_steps(o, quick ? 2 * block : 5 * block, {0, 2 * block, 3 * block},
+                                 {0, block / 2 + 1, block, 3, block - 1},
+                                 [&](Image& m) { m = window_on_device(m, limits, stream); });
+  Worst worst;
+  if (!different.empty()) worst.fail(different);
+  report.add("windows equal steps of one token, bit for bit", worst,
+             fmt::format("{} {} window {}", c.name(), c.heads_name(), window));
 }
 
 // The entry alone: a batch of one, in the same pools.
@@ -191,11 +214,12 @@ void check_independence(const Config& c, const DeviceLimits& limits, Report& rep
   report.add("same bits alone and in a batch", same_bits(whole, pools), c.name());
 }
 
-// Window and advance in a graph, replayed with new inputs and changing rows, against eager
-// launches.
-void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report& report) {
+// Window and advance in a graph, replayed with new inputs, changing rows and window lengths,
+// against eager launches.
+void check_graph(const Config& c, int window, const DeviceLimits& limits, int steps,
+                 Report& report) {
   const Stream stream = must(Stream::make());
-  ImageOptions o = options(c, 5, 9);
+  ImageOptions o = options(c, 5, 9, window);
   o.null_rows = true;
   Image m = make_image(o, {0}, {0});
   DeviceImage eager(m, stream), graphed(m, stream);
@@ -214,6 +238,7 @@ void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report&
     for (std::size_t e = 0; e < 5; ++e) {  // rows change places, and now and then one is absent
       m.row[e] =
           (i + static_cast<int>(e)) % 7 == 6 ? -1 : rows[(e + static_cast<std::size_t>(i)) % 5];
+      m.tokens[e] = 1 + (i + 3 * static_cast<int>(e)) % window;
     }
     eager.put_inputs(m);
     must(launch_window_step(plan, eager.args(), stream));
@@ -226,17 +251,18 @@ void check_graph(const Config& c, const DeviceLimits& limits, int steps, Report&
   graphed.get(b);
   Worst worst = same_bits(a, b);
   if (a.committed != b.committed || a.checkpoint != b.checkpoint) worst.fail("cursors differ");
-  report.add("graph replay equals eager", worst, c.name());
+  report.add("graph replay equals eager", worst, fmt::format("{} window {}", c.name(), window));
   CUDA_MUST(cudaGraphExecDestroy(exec));
   CUDA_MUST(cudaGraphDestroy(graph));
 }
 
 // Layers one after the other with overlapping launches that fetch states and records early, against
 // the same without overlap.
-void check_settled(const Config& c, const DeviceLimits& limits, int steps, Report& report) {
+void check_settled(const Config& c, int window, const DeviceLimits& limits, int steps,
+                   Report& report) {
   const Stream stream = must(Stream::make());
   constexpr int kLayers = 3;
-  ImageOptions o = options(c, 5, 0);
+  ImageOptions o = options(c, 5, 0, window);
   o.null_rows = true;
   std::vector<Image> images;
   for (int layer = 0; layer < kLayers; ++layer) {
@@ -285,7 +311,7 @@ void check_settled(const Config& c, const DeviceLimits& limits, int steps, Repor
     plain[layer].get(a);
     early[layer].get(b);
     report.add("settled launches equal separate ones", same_bits(a, b),
-               fmt::format("{} layer {}", c.name(), layer));
+               fmt::format("{} window {} layer {}", c.name(), window, layer));
   }
 }
 
@@ -409,6 +435,12 @@ void check_far_slots(const Config& c, const DeviceLimits& limits, Report& report
   const std::int64_t stride = (std::int64_t{1} << 31) + 8192;  // base is slot 2: beyond 2^32
   const Image after = window_on_device(before, limits, stream, {}, stride);
   report.add("slots beyond 2^31 elements", compare_step(before, after, false), c.name());
+  Worst windows;
+  const std::string different = compare_windows_with_steps(
+      options(c, 1, 8, 8), 12, {2 * c.fold_block}, {c.fold_block},
+      [&](Image& m) { m = window_on_device(m, limits, stream, {}, stride); });
+  if (!different.empty()) windows.fail(different);
+  report.add("slots beyond 2^31 elements", windows, c.name() + " windows");
 }
 
 void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most, Report& report) {
@@ -519,11 +551,20 @@ int run(bool quick, const std::string& json) {
       if (!quick && c.fold_block == 16) check_fold(c, limits, 128, 4, report);
     });
     if (c.heads.group() == 2) {
+      for (const int window : quick ? std::vector<int>{8} : std::vector<int>{2, 5, 8, 16}) {
+        if (window > c.fold_block) continue;
+        jobs.push_back([&, c, window] { check_windows(c, window, limits, quick, report); });
+      }
       if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
       if (!quick) jobs.push_back([&, c] { check_ring_overwrite(c, limits, report); });
-      jobs.push_back([&, c] { check_graph(c, limits, quick ? 18 : 3 * c.fold_block + 2, report); });
-      jobs.push_back(
-          [&, c] { check_settled(c, limits, quick ? 18 : 2 * c.fold_block + 3, report); });
+      for (const int window : {1, 8}) {
+        jobs.push_back([&, c, window] {
+          check_graph(c, window, limits, quick ? 18 : 3 * c.fold_block + 2, report);
+        });
+        jobs.push_back([&, c, window] {
+          check_settled(c, window, limits, quick ? 18 : 2 * c.fold_block + 3, report);
+        });
+      }
       if (!quick && c.fold_block == 16) {
         jobs.push_back([&, c] { check_long_run(c, limits, 2048, report); });
       }

@@ -29,6 +29,7 @@ struct ImageOptions {
   float lower_bound = 0;         // of a projected KDA gate; 0: the unbounded kind
   std::int64_t slot_gap = 0;     // unused elements between slots, a multiple of 8
   bool settled = false;          // states and records may be fetched early
+  int window = 1;                // most tokens of an entry; entry e's begin at token e * window
 };
 
 // Bytes are 0xff (NaN) wherever the operation has no business.
@@ -40,6 +41,7 @@ struct Image {
   std::vector<bf16> keys, qkv;
   std::vector<float> key_scales, gates, gate, beta, a_log, dt_bias;
   std::vector<int> row, committed, checkpoint, base, home, accepted;
+  std::vector<int> first_token, tokens;  // [entries]
 
   std::size_t element() const { return size_of(o.state); }
   int hv() const { return o.heads.value_heads; }
@@ -102,7 +104,9 @@ struct Image {
         4);
     return x;
   }
-  StepGeometry geometry() const { return {o.heads, o.state, o.fold_block, o.ring_rows, o.entries}; }
+  StepGeometry geometry() const {
+    return {o.heads, o.state, o.fold_block, o.ring_rows, o.entries, o.window};
+  }
 };
 
 class Draw {
@@ -128,9 +132,10 @@ inline float normalised_scale(const bf16* k) {
 inline void draw_inputs(Image& m, std::uint64_t seed) {
   Draw draw(seed * 7919 + 17);
   for (bf16& x : m.qkv) x = draw.activation();
-  for (int e = 0; e < m.o.entries; ++e) {
+  for (int token = 0; token < m.o.entries * m.o.window; ++token) {
     if (draw.uniform(0, 1) < 0.05f) {
-      for (int i = 0; i < kKeyDim; ++i) m.qkv[m.k_at(e, 0) + static_cast<std::size_t>(i)] = bf16{0};
+      for (int i = 0; i < kKeyDim; ++i)
+        m.qkv[m.k_at(token, 0) + static_cast<std::size_t>(i)] = bf16{0};
     }
   }
   for (float& g : m.gate) {
@@ -160,13 +165,14 @@ inline Image make_image(const ImageOptions& o, const std::vector<int>& checkpoin
       static_cast<std::size_t>(m.slots) * static_cast<std::size_t>(m.slot_stride) * m.element(),
       0xff);
   m.corrections.assign(rows * hv * ring * kValueDim * m.element(), 0xff);
-  m.out.assign(entries * hv * kValueDim * 4, 0xff);
+  const std::size_t tokens = entries * static_cast<std::size_t>(o.window);
+  m.out.assign(tokens * hv * kValueDim * 4, 0xff);
   m.keys.assign(rows * h * ring * kKeyDim, bf16{0xffff});
   m.key_scales.assign(rows * h * ring, std::nanf(""));
   m.gates.assign(rows * hv * ring * width, std::nanf(""));
-  m.qkv.resize(entries * static_cast<std::size_t>(m.token_stride));
-  m.gate.resize(entries * hv * width);
-  m.beta.resize(entries * hv);
+  m.qkv.resize(tokens * static_cast<std::size_t>(m.token_stride));
+  m.gate.resize(tokens * hv * width);
+  m.beta.resize(tokens * hv);
   m.committed.assign(rows, 1 << 20);
   m.checkpoint.assign(rows, 1 << 20);
   m.base.assign(rows, -1);
@@ -181,6 +187,8 @@ inline Image make_image(const ImageOptions& o, const std::vector<int>& checkpoin
     const int r = (e * 5 + 2) % m.rows;
     m.row.push_back(r);
     m.accepted.push_back(1);
+    m.first_token.push_back(e * o.window);
+    m.tokens.push_back(o.window);
     const auto at = static_cast<std::size_t>(r);
     if (o.null_rows && e % 3 == 1) continue;
     m.checkpoint[at] = checkpoint[static_cast<std::size_t>(e) % checkpoint.size()];

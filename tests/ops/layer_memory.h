@@ -331,7 +331,9 @@ inline std::vector<std::vector<float>> run_step(LayerMemory& memory, Route route
 inline std::vector<float> feed(LayerMemory& memory, Route route, const Backend& backend, int row,
                                const Tokens& tokens, int from, int count) {
   if (route == Route::chunk && !backend.chunks) route = Route::window;
-  const int most = route == Route::chunk ? count : std::min(count, backend.window_max);
+  const int most = route == Route::chunk    ? count
+                   : route == Route::packed ? std::min(count, backend.packed_max)
+                                            : std::min(count, memory.geometry().window_max());
   std::vector<float> outputs;
   for (int done = 0; done < count; done += most) {
     const auto out =

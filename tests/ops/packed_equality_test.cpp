@@ -78,7 +78,7 @@ TEST_P(PackedEquality, FoldBlockOneGivesTheSameInOneChunk) {
 
 // A packed chunk keeps its state on chip, and is the packed step over its tokens in order.
 TEST_P(PackedEquality, PackedChunksGiveTheBitsOfSingleSteps) {
-  REPLAYSSM_NEEDS(backend(), "packed steps of several tokens are", backend().window_max > 1);
+  REPLAYSSM_NEEDS(backend(), "packed steps of several tokens are", backend().packed_max > 1);
   const OwnedOps owned = backend().make(2);
   const Variant& v = GetParam();
   const Tokens input = tokens(150, 12);

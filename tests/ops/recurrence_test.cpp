@@ -37,7 +37,9 @@ std::vector<float> evaluate(const Backend& backend, LayerMemory& memory, Route r
   std::size_t turn = 0;
   for (int done = 0; done < tokens.count;) {
     const int size = sizes[turn++ % sizes.size()];
-    const int most = backend.chunks ? size : std::min(size, backend.window_max);
+    const int most = std::min(size, route == Route::packed   ? backend.packed_max
+                                    : route == Route::window ? backend.window_max
+                                                             : size);
     const int count = std::min(most, tokens.count - done);
     const auto out = run_step(memory, route, {{0, &tokens, done, count}});
     outputs.insert(outputs.end(), out[0].begin(), out[0].end());

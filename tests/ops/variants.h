@@ -41,11 +41,12 @@ inline std::vector<Variant> cuda_variants() {
   std::vector<Variant> all;
   for (const HeadShape& shape : {gdn, kda}) {
     for (const StorageTypes& types : {f32, bf16_all}) {
-      for (int block : {8, 16, 32}) {
+      for (const auto& [block, window] :
+           {std::pair{8, 1}, {16, 1}, {32, 1}, {8, 5}, {16, 4}, {16, 8}, {16, 16}, {32, 16}}) {
         all.push_back(
-            {fmt::format("cuda_{}_{}_block{}", shape.gate == GateKind::gdn ? "gdn" : "kda",
-                         types.state == DType::f32 ? "f32" : "bf16", block),
-             shape, types, block, 1, cuda_backend()});
+            {fmt::format("cuda_{}_{}_block{}_window{}", shape.gate == GateKind::gdn ? "gdn" : "kda",
+                         types.state == DType::f32 ? "f32" : "bf16", block, window),
+             shape, types, block, window, cuda_backend()});
       }
     }
   }

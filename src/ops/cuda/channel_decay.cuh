@@ -31,18 +31,18 @@ __device__ __forceinline__ void store_decayed(typename Layout::Exchange& exchang
 // the checkpoint. Decays are multiplied newest first, one after the other. What is summed together
 // does not change a sum's bits (sum_over_lanes), nor do records that are not live.
 template <class Layout, int kCount>
-__device__ __forceinline__ void product_sums(const typename Layout::Stage& stage, int records,
+__device__ __forceinline__ void product_sums(const StagedRecords<Layout>& staged, int records,
                                              int channel, float k, float q, float& left,
                                              float* sums) {
   float partial[2 * kCount];  // [k, q][record]
 #pragma unroll
   for (int j = kCount - 1; j >= 0; --j) {
     const bool live = j < records;
-    const float key = live ? widen(stage.keys[j * kKeyDim + channel]) : 0.0f;
+    const float key = live ? widen(staged.keys[j * kKeyDim + channel]) : 0.0f;
     const float decayed = key * left;
     partial[j] = decayed * k;
     partial[kCount + j] = decayed * q;
-    left *= live ? stage.gates[j * kKeyDim + channel] : 1.0f;
+    left *= live ? staged.gates[j * kKeyDim + channel] : 1.0f;
   }
   sum_over_lanes(partial);
   constexpr int kKept = kCount > 16 ? kCount / 16 : 1;  // sums a lane holds
@@ -56,7 +56,7 @@ __device__ __forceinline__ void product_sums(const typename Layout::Stage& stage
 // Without a fold. `own_decay` is the current token's. Half of the phases have half a block of
 // records or less, and half the work.
 template <class Layout>
-__device__ __forceinline__ void channel_products(const typename Layout::Stage& stage, int records,
+__device__ __forceinline__ void channel_products(typename Layout::Stage& stage, int records,
                                                  float own_decay, int warp,
                                                  typename Layout::Exchange& exchange) {
   const int channel = warp * 32 + ptx::lane();
@@ -64,11 +64,12 @@ __device__ __forceinline__ void channel_products(const typename Layout::Stage& s
   float left = own_decay;
   if constexpr (Layout::kRecords > 0) {
     constexpr int kRecords = Layout::kRecords;
+    const StagedRecords<Layout> staged = records_from<Layout>(stage, 0);
     float* const sums = exchange.partial + warp * 2 * kRecords;
     if (records <= kRecords / 2) {
-      product_sums<Layout, kRecords / 2>(stage, records, channel, k, q, left, sums);
+      product_sums<Layout, kRecords / 2>(staged, records, channel, k, q, left, sums);
     } else {
-      product_sums<Layout, kRecords>(stage, records, channel, k, q, left, sums);
+      product_sums<Layout, kRecords>(staged, records, channel, k, q, left, sums);
     }
   }
   exchange.decay[channel] = left;
@@ -98,20 +99,20 @@ __device__ __forceinline__ void write_channel_coefficients(
 // block, norms included, as fp32 or as a pair of bf16 (high part in the upper half). Returns the
 // channel's decay over the block.
 template <class Layout>
-__device__ __forceinline__ float decay_keys_in_place(typename Layout::Stage& stage, int records,
+__device__ __forceinline__ float decay_keys_in_place(const StagedRecords<Layout>& staged, int records,
                                                      int channel) {
   float left = 1.0f;
 #pragma unroll 8
   for (int j = Layout::kRecords - 1; j >= 0; --j) {
     if (j >= records) continue;
-    const float own = stage.gates[j * kKeyDim + channel];
-    const float key = widen(stage.keys[j * kKeyDim + channel]) * left * stage.key_scales[j];
+    const float own = staged.gates[j * kKeyDim + channel];
+    const float key = widen(staged.keys[j * kKeyDim + channel]) * left * staged.key_scales[j];
     if constexpr (Layout::kMma) {
       const uint32_t high = ptx::pack_bf16(0.0f, key);
       const uint32_t low = ptx::pack_bf16(key - high_half(high), 0.0f);
-      stage.gates[j * kKeyDim + channel] = __uint_as_float(high | low);
+      staged.gates[j * kKeyDim + channel] = __uint_as_float(high | low);
     } else {
-      stage.gates[j * kKeyDim + channel] = key;
+      staged.gates[j * kKeyDim + channel] = key;
     }
     left *= own;
   }

@@ -18,8 +18,8 @@ constexpr float kQueryScale = 0.08838834764831845f;
 
 Error not_built(std::string_view what) {
   return Error{
-      fmt::format("{}: not built for cuda yet; expected gates, packed_step or window_step "
-                  "of one token a row, fold, advance",
+      fmt::format("{}: not built for cuda yet; expected gates, packed_step of one token a row, "
+                  "window_step, fold, advance",
                   what)};
 }
 
@@ -48,12 +48,12 @@ Status rings_fit(const RingView& rings, DType state) {
   return {};
 }
 
-// Entry e of a launch owns token e, one token each.
+// The kernels for one token a row: entry e of a launch owns token e.
 Status one_token_each(std::span<const RowTokens> rows) {
   for (std::size_t e = 0; e < rows.size(); ++e) {
     if (rows[e].tokens != 1) {
       return refuse("tokens", rows[e].tokens,
-                    "1 (steps of several tokens a row are not built for cuda yet)");
+                    "1 (packed steps of several tokens a row are not built for cuda yet)");
     }
     if (rows[e].first_token != static_cast<int>(e)) {
       return refuse("first_token", rows[e].first_token,
@@ -177,37 +177,47 @@ class CudaOps final : public LinearOps {
   Status step(const replayssm::StepArgs& args, StepKind kind) {
     REPLAYSSM_TRY(check_.step(args, kind));
     if (args.rows.empty()) return {};
-    REPLAYSSM_TRY(one_token_each(args.rows));
+    const bool window = kind == StepKind::window;
+    const bool several = window && args.geometry.window_max() > 1;
+    if (!several) REPLAYSSM_TRY(one_token_each(args.rows));
     REPLAYSSM_TRY(states_fit(args.states));
     REPLAYSSM_TRY(aligned("qkv_bf16", args.qkv_bf16));
     REPLAYSSM_TRY(aligned("gate", args.gate));
-    const bool window = kind == StepKind::window;
-    if (window) {
-      REPLAYSSM_TRY(rings_fit(args.rings, args.states.type));
-      if (args.geometry.window_max() != 1) {
-        return refuse("window_max", args.geometry.window_max(),
-                      "1 (steps of several tokens a row are not built for cuda yet)");
-      }
-    }
-    const StepGeometry geometry{args.shape, args.states.type, args.geometry.fold_block(),
-                                args.geometry.ring_rows(), static_cast<int>(args.rows.size())};
+    if (window) REPLAYSSM_TRY(rings_fit(args.rings, args.states.type));
+    const StepGeometry geometry{args.shape,
+                                args.states.type,
+                                args.geometry.fold_block(),
+                                args.geometry.ring_rows(),
+                                static_cast<int>(args.rows.size()),
+                                window ? args.geometry.window_max() : 1};
     const auto plan =
         window ? plan_window_step(geometry, limits_) : plan_packed_step(geometry, limits_);
     if (!plan) return plan.error();
-    std::vector<std::int32_t> row;
-    for (const RowTokens& r : args.rows) row.push_back(r.row.value);
+    std::vector<std::int32_t> row, first_token, tokens;
+    for (const RowTokens& r : args.rows) {
+      row.push_back(r.row.value);
+      first_token.push_back(r.first_token);
+      tokens.push_back(r.tokens);
+    }
     Tables::Words words;
-    words.add<std::int32_t>(row);
+    const std::size_t rows_at = words.add<std::int32_t>(row);
+    const std::size_t first_at = several ? words.add<std::int32_t>(first_token) : 0;
+    const std::size_t tokens_at = several ? words.add<std::int32_t>(tokens) : 0;
     const auto table = tables_.write(words, stream_);
     if (!table) return table.error();
+    const auto at = [&](std::size_t offset) {
+      return reinterpret_cast<const int*>(*table + offset);
+    };
 
     StepArgs launch;
-    launch.batch = {reinterpret_cast<const int*>(*table),
+    launch.batch = {at(rows_at),
                     &args.cursors.committed->tokens,
                     &args.cursors.checkpoint->tokens,
                     &args.cursors.base->value,
                     &args.cursors.home->value,
-                    geometry.entries};
+                    geometry.entries,
+                    several ? at(first_at) : nullptr,
+                    several ? at(tokens_at) : nullptr};
     launch.state = {args.states.data, static_cast<std::int64_t>(args.states.slot_stride)};
     if (window) {
       launch.ring = {static_cast<bf16*>(args.rings.keys), args.rings.key_scales,

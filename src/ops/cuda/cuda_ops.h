@@ -12,7 +12,7 @@
 // not checked: they live on the device. Two rows of a batch may share a base as everywhere; that
 // none of them folds into it is the caller's to see to.
 //
-// Built so far: gates, packed_step and window_step for one token a row, fold, advance, export_state
+// Built so far: gates, window_step, packed_step for one token a row, fold, advance, export_state
 // and import_state. Everything else, and a shape that is not there, is answered with an Error that
 // names it.
 #pragma once

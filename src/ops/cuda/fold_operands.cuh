@@ -37,7 +37,7 @@ struct CorrectionFragments {
 
 template <class Layout>
 __device__ __forceinline__ CorrectionFragments<Layout> load_corrections(
-    const typename Layout::Stage& stage, const float* weights, int records, int first_value) {
+    const StagedRecords<Layout>& staged, const float* weights, int records, int first_value) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   CorrectionFragments<Layout> f;
 #pragma unroll
@@ -45,7 +45,7 @@ __device__ __forceinline__ CorrectionFragments<Layout> load_corrections(
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int j = 16 * step + 2 * t + (i >> 1) * 8;
-      const bf16* const d = stage.corrections + j * kValueDim + first_value + g + (i & 1) * 8;
+      const bf16* const d = staged.corrections + j * kValueDim + first_value + g + (i & 1) * 8;
       const bf16 zero{0};
       const bf16 d0 = j < records ? d[0] : zero;
       const bf16 d1 = j + 1 < records ? d[kValueDim] : zero;
@@ -69,7 +69,7 @@ struct KeyFragment {
 };
 
 template <class Layout>
-__device__ __forceinline__ KeyFragment load_keys(const typename Layout::Stage& stage, int records,
+__device__ __forceinline__ KeyFragment load_keys(const StagedRecords<Layout>& staged, int records,
                                                  int step, int column) {
   const int t = ptx::lane() & 3;
   KeyFragment f{};
@@ -77,15 +77,15 @@ __device__ __forceinline__ KeyFragment load_keys(const typename Layout::Stage& s
   for (int i = 0; i < 2; ++i) {
     const int j = 16 * step + 2 * t + 8 * i;
     if constexpr (Layout::kKda) {
-      const uint32_t w0 = j < records ? __float_as_uint(stage.gates[j * kKeyDim + column]) : 0;
+      const uint32_t w0 = j < records ? __float_as_uint(staged.gates[j * kKeyDim + column]) : 0;
       const uint32_t w1 =
-          j + 1 < records ? __float_as_uint(stage.gates[(j + 1) * kKeyDim + column]) : 0;
+          j + 1 < records ? __float_as_uint(staged.gates[(j + 1) * kKeyDim + column]) : 0;
       f.high[i] = (w0 >> 16) | (w1 & 0xffff0000u);
       f.low[i] = (w0 & 0xffffu) | (w1 << 16);
     } else {
       const bf16 zero{0};
-      f.high[i] = pair_of(j < records ? stage.keys[j * kKeyDim + column] : zero,
-                          j + 1 < records ? stage.keys[(j + 1) * kKeyDim + column] : zero);
+      f.high[i] = pair_of(j < records ? staged.keys[j * kKeyDim + column] : zero,
+                          j + 1 < records ? staged.keys[(j + 1) * kKeyDim + column] : zero);
     }
   }
   return f;
@@ -94,7 +94,7 @@ __device__ __forceinline__ KeyFragment load_keys(const typename Layout::Stage& s
 // bf16 states. Folds into a block of 16 rows and 32 columns, held as loaded: upper holds row g of
 // it, lower row g + 8, both columns 8 t .. 8 t + 7 of `chunk`.
 template <class Layout, int kTiles>
-__device__ __forceinline__ void fold_chunk(const typename Layout::Stage& stage,
+__device__ __forceinline__ void fold_chunk(const StagedRecords<Layout>& staged,
                                            const CorrectionFragments<Layout> (&d)[kTiles],
                                            float head_decay, const float* channel_decay,
                                            int records, int chunk, uint4 (&upper)[kTiles],
@@ -121,7 +121,7 @@ __device__ __forceinline__ void fold_chunk(const typename Layout::Stage& stage,
 #pragma unroll
     for (int step = 0; step < CorrectionFragments<Layout>::kSteps; ++step) {
       if (16 * step < records) {
-        const KeyFragment k = load_keys<Layout>(stage, records, step, column);
+        const KeyFragment k = load_keys<Layout>(staged, records, step, column);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           const uint32_t(&h)[4] = d[m].high[step];
@@ -162,17 +162,17 @@ __device__ __forceinline__ void add_outer(float4& s, float d, const float4& k) {
 // fp32 states. Folds into four value rows (the first of them `value`), columns 4 lane ..
 // 4 lane + 3, already multiplied by the block's decay. Records ascending.
 template <class Layout>
-__device__ __forceinline__ void fold_rows(const typename Layout::Stage& stage, const float* weights,
+__device__ __forceinline__ void fold_rows(const StagedRecords<Layout>& staged, const float* weights,
                                           int records, int value, float4 (&s)[4]) {
   const int column = ptx::lane() * 4;
 #pragma unroll 4
   for (int j = 0; j < records; ++j) {
-    float4 d = *reinterpret_cast<const float4*>(stage.corrections + j * kValueDim + value);
+    float4 d = *reinterpret_cast<const float4*>(staged.corrections + j * kValueDim + value);
     float4 k;
     if constexpr (Layout::kKda) {
-      k = *reinterpret_cast<const float4*>(stage.gates + j * kKeyDim + column);
+      k = *reinterpret_cast<const float4*>(staged.gates + j * kKeyDim + column);
     } else {
-      k = widen4(stage.keys + j * kKeyDim + column);
+      k = widen4(staged.keys + j * kKeyDim + column);
       const float w = weights[j];
       d = scaled(d, {w, w, w, w});
     }

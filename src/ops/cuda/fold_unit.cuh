@@ -78,7 +78,9 @@ __device__ __forceinline__ bool fold_unit(const Unit& unit, typename Layout::Sta
     return false;
   }
   const int records = unit.records;
-  FoldOperands<Layout> folding{weights,
+  const StagedRecords<Layout> staged = records_from<Layout>(stage, 0);
+  FoldOperands<Layout> folding{staged,
+                               weights,
                                1.0f,
                                exchange.decay,
                                records,
@@ -87,10 +89,10 @@ __device__ __forceinline__ bool fold_unit(const Unit& unit, typename Layout::Sta
                                static_cast<typename Layout::State*>(unit.state_out)};
   if constexpr (Layout::kKda) {
     const int channel = warp * 32 + ptx::lane();
-    exchange.decay[channel] = decay_keys_in_place<Layout>(stage, records, channel);
+    exchange.decay[channel] = decay_keys_in_place<Layout>(staged, records, channel);
     ptx::sync_group(group_barrier);
   } else {
-    const HeadDecays<Layout> decays = head_decays<Layout>(stage, records, 1.0f);
+    const HeadDecays<Layout> decays = head_decays<Layout>(staged, records, 1.0f);
     folding.head_decay = decays.total;
     write_weights<Layout>(decays, weights);
   }

@@ -7,6 +7,13 @@
 
 namespace replayssm::cuda {
 
+template <class Layout>
+__device__ __forceinline__ StagedRecords<Layout> records_from(typename Layout::Stage& stage,
+                                                              int first) {
+  return {stage.keys + first * kKeyDim, stage.corrections + first * kValueDim,
+          stage.gates + first * Layout::kGateWidth, stage.key_scales + first};
+}
+
 // GDN: how much of each record and of the checkpoint is left. weight[i] of lane j belongs to record
 // 32 i + j.
 template <class Layout>
@@ -18,7 +25,7 @@ struct HeadDecays {
 
 // `newest` is a factor of every decay: the current token's own, or 1 in a fold.
 template <class Layout>
-__device__ __forceinline__ HeadDecays<Layout> head_decays(const typename Layout::Stage& stage,
+__device__ __forceinline__ HeadDecays<Layout> head_decays(const StagedRecords<Layout>& staged,
                                                           int records, float newest) {
   HeadDecays<Layout> d;
   float newer = newest;  // decay over everything newer than the segment
@@ -27,10 +34,10 @@ __device__ __forceinline__ HeadDecays<Layout> head_decays(const typename Layout:
     const int record = 32 * i + ptx::lane();
     const bool live = record < records;
     const int slot = record < Layout::kSlots ? record : 0;
-    const float suffix = suffix_product(live ? stage.gates[slot] : 1.0f);
+    const float suffix = suffix_product(live ? staged.gates[slot] : 1.0f);
     const float above = ptx::shuffle_down(suffix, 1);
     const float after = ptx::lane() == 31 ? 1.0f : above;
-    d.weight[i] = live ? after * newer * stage.key_scales[slot] : 0.0f;
+    d.weight[i] = live ? after * newer * staged.key_scales[slot] : 0.0f;
     newer = ptx::shuffle(suffix, 0) * newer;
   }
   d.total = newer;

@@ -6,6 +6,7 @@
 #include "core/bfloat16.h"
 #include "ops/cuda/stage_layout.h"
 #include "ops/cuda/step_plan.h"
+#include "ops/cuda/window_layout.h"
 
 namespace replayssm::cuda {
 
@@ -38,9 +39,33 @@ auto visit_full_layout_of_tile(const StepPlan& plan, Visit&& visit) {
                                     : with_gate.template operator()<GateKind::kda>();
 }
 
+// Calls visit(Layout{}) with the WindowLayout of a plan for several tokens a row and the gate kGate.
+template <GateKind kGate, class Visit>
+auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
+  auto with_sizes = [&]<int kRecordTile, int kWindow>() {
+    if (plan.state == DType::bf16) {
+      return visit(WindowLayout<kGate, bf16, kRecordTile, 128, kWindow>{});
+    }
+    return visit(WindowLayout<kGate, float, kRecordTile, 64, kWindow>{});
+  };
+  if (plan.record_tile == 32) return with_sizes.template operator()<32, 16>();
+  switch (plan.window) {
+    case 4:
+      return with_sizes.template operator()<16, 4>();
+    case 8:
+      return with_sizes.template operator()<16, 8>();
+    default:
+      return with_sizes.template operator()<16, 16>();
+  }
+}
+
 // Calls visit(Layout{}) with the plan's layout.
 template <class Visit>
 auto visit_layout(const StepPlan& plan, Visit&& visit) {
+  if (plan.window > 1) {
+    return plan.gate == GateKind::gdn ? visit_window_layout<GateKind::gdn>(plan, visit)
+                                      : visit_window_layout<GateKind::kda>(plan, visit);
+  }
   switch (plan.record_tile) {
     case 0:
       return visit_layout_of_tile<0>(plan, visit);

@@ -3,10 +3,12 @@
 //
 // packed_step  d = beta (v - S diag(a) k), o = S diag(a) q + (k.q) d, S' = S diag(a) + d k^T: reads
 //              the state of depth t from `base` (nothing at t == 0), writes `home`. Rings unused.
-// window_step  one token a row at position t from the checkpoint at c and the records c .. t-1;
-//              first folds the block [c, c + L) of `base` into `home` where t - c >= L, and
-//              computes from the folded, rounded state. Appends the record of position t. Requires
-//              t - c <= L, c a multiple of L. Moves no cursor.
+// window_step  up to window_max tokens a row at positions from t on, from the checkpoint at c and
+//              the records c .. t-1; first folds the block [c, c + L) of `base` into `home` where
+//              t - c >= L, and computes from the folded, rounded state. A window that crosses a
+//              multiple of L is evaluated in two pieces, the fold between them stays on chip.
+//              Appends the tokens' records. A token's bits do not depend on the window it is in.
+//              Requires t - c <= L + window_max - 1, c a multiple of L. Moves no cursor.
 // fold         records [from, from + records) into the state of depth `from`, all layers.
 // advance      c += L where t - c >= L, and base = home; then t += m. Chunks: see AdvanceArgs.
 // gates        log gate and beta of every token from their projections.

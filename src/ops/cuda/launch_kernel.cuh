@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "ops/cuda/built_instances.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/step_plan.h"
 

@@ -54,6 +54,7 @@ struct Pipeline {
 struct Lookup {
   int row = -1;
   int depth = 0, checkpoint = 0, source = -1, destination = -1;
+  int first_token = 0, tokens = 1;  // windows of several tokens
 };
 
 // Points a unit at its row's rings. Offsets of keys are per key head, of the others per value head.
@@ -72,7 +73,8 @@ __device__ __forceinline__ void describe_rings(Unit& u, const RingMemory& ring, 
 
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
-// the stage's other records become zero, their other numbers are whatever was there. All lanes.
+// the stage's other records become zero (not in windows of several tokens), their other numbers are
+// whatever was there. All lanes.
 template <class Layout>
 __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename Layout::Stage& stage,
                                                        int ring_rows, uint64_t* full) {
@@ -99,7 +101,8 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
     }
   }
   if constexpr (Layout::kRecords > 0) {
-    for (int j = ptx::lane(); j < Layout::kRecords; j += 32) {
+    const int touched = Layout::kTokens > 1 ? records : Layout::kRecords;  // the rest is the window's
+    for (int j = ptx::lane(); j < touched; j += 32) {
       const int row = (first_row + j) & (ring_rows - 1);
       ptx::copy_float(stage.key_scales + j, u.key_scales + row, j < records);
       if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, u.gates + row, j < records);

@@ -1,7 +1,8 @@
-// window_step for one token a row: kernel instances and launch.
+// window_step: launch, and the kernel instances for one token a row.
 #include "ops/cuda/instances.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/launch_kernel.cuh"
+#include "ops/cuda/sm90_windows.cuh"
 #include "ops/cuda/step_unit.cuh"
 
 namespace replayssm::cuda {
@@ -17,8 +18,14 @@ __global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
 }  // namespace
 
 Status launch_window_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream) {
+  if (plan.window > 1) {
+    return plan.gate == GateKind::gdn ? launch_windows_gdn(plan, args, stream)
+                                      : launch_windows_kda(plan, args, stream);
+  }
   auto launch = [&]<class Layout>(Layout) {
-    return launch_with_plan<StepArgs>(window_step_kernel<Layout>, plan, args, stream);
+    return launch_if_built<Layout>(plan, [&] {
+      return launch_with_plan<StepArgs>(window_step_kernel<Layout>, plan, args, stream);
+    });
   };
   return plan.record_tile == 16 ? visit_layout_of_tile<16>(plan, launch)
                                 : visit_layout_of_tile<32>(plan, launch);

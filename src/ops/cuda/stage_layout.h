@@ -45,6 +45,18 @@ struct Unit {
   const float* gate;
   const float* beta;
   int first_row;
+  // Windows of several tokens.
+  int tokens;
+  int append_row;  // ring row of the first token's record
+};
+
+// A stage's records from one of them on.
+template <class Layout>
+struct StagedRecords {
+  bf16* keys;                          // [records][K]
+  typename Layout::State* corrections;  // [records][V]
+  float* gates;                        // [records][gate width]
+  float* key_scales;                   // [records]
 };
 
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
@@ -59,6 +71,7 @@ struct StageLayout {
   static constexpr int kParts = kValueDim / kUnitRows;             // units a head
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kSlots = kRecords == 0 ? 1 : kRecords;
+  static constexpr int kTokens = 1;
   // Units are described this many at a time, one a lane, in a table of two such batches. A unit is
   // overwritten two batches later, when its stage has long been reused: stages <= kUnitBatch. The
   // largest stages leave room for a small table only, if two blocks are to share a multiprocessor.

@@ -14,13 +14,14 @@ struct RowProducts {
 // What folding needs beyond the stage.
 template <class Layout>
 struct FoldOperands {
+  StagedRecords<Layout> staged;
   const float* weights;        // GDN: per record, this warp's scratch
   float head_decay;            // GDN
   const float* channel_decay;  // KDA: [K]
   int records;
   bool has_state;
   int first_value;              // of the unit
-  typename Layout::State* out;  // the unit's first value row
+  typename Layout::State* out;  // the unit's first value row; null: the state stays in the stage
 };
 
 // Starts writing this warp's rows of the stage's state to the unit's place in global memory.
@@ -65,7 +66,7 @@ __device__ __forceinline__ RowProducts product_mma(typename Layout::Stage& stage
   if constexpr (kFold) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      d[m] = load_corrections<Layout>(stage, fold->weights, fold->records,
+      d[m] = load_corrections<Layout>(fold->staged, fold->weights, fold->records,
                                       fold->first_value + first_row + 16 * m);
     }
   }
@@ -85,7 +86,7 @@ __device__ __forceinline__ RowProducts product_mma(typename Layout::Stage& stage
       }
     }
     if constexpr (kFold) {
-      fold_chunk<Layout, kTiles>(stage, d, fold->head_decay, fold->channel_decay, fold->records, c,
+      fold_chunk<Layout, kTiles>(fold->staged, d, fold->head_decay, fold->channel_decay, fold->records, c,
                                  upper, lower);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
@@ -104,7 +105,9 @@ __device__ __forceinline__ RowProducts product_mma(typename Layout::Stage& stage
       }
     }
   }
-  if constexpr (kFold) store_rows<Layout>(stage, warp, fold->out);
+  if constexpr (kFold) {
+    if (fold->out != nullptr) store_rows<Layout>(stage, warp, fold->out);
+  }
   RowProducts p;
   if constexpr (kEvaluate) {
     const int row = lane % Layout::kRowsPerWarp;
@@ -157,7 +160,7 @@ __device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage
                                     : float4{h, h, h, h};
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[i] = scaled(s[i], a);
-      fold_rows<Layout>(stage, fold->weights, fold->records, fold->first_value + first_row + r, s);
+      fold_rows<Layout>(fold->staged, fold->weights, fold->records, fold->first_value + first_row + r, s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         *reinterpret_cast<float4*>(stage.state + (first_row + r + i) * kKeyDim + column) = s[i];
@@ -169,7 +172,9 @@ __device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage
       sums[kRows + r + i] = kEvaluate ? dot4(s[i], q) : 0.0f;
     }
   }
-  if constexpr (kFold) store_rows<Layout>(stage, warp, fold->out);
+  if constexpr (kFold) {
+    if (fold->out != nullptr) store_rows<Layout>(stage, warp, fold->out);
+  }
   RowProducts p;
   if constexpr (kEvaluate) {
     sum_over_lanes(sums);

@@ -27,6 +27,10 @@ struct BatchView {
   const int* base = nullptr;        // [rows] slot read from; negative: a null row
   const int* home = nullptr;        // [rows] slot that a fold is written to
   int entries = 0;
+  // Windows of several tokens: entry e owns tokens first_token[e] .. first_token[e] + tokens[e] - 1
+  // of every per-token array, 1 to the window of the plan. Null: one token each, token e.
+  const int* first_token = nullptr;  // [entries]
+  const int* tokens = nullptr;       // [entries]
 };
 
 struct StateMemory {
@@ -41,7 +45,7 @@ struct RingMemory {
   float* gates = nullptr;
 };
 
-// One layer, one token a row: entry e owns token e of every per-token array.
+// One layer. packed_step takes one token a row.
 struct StepArgs {
   BatchView batch;
   StateMemory state;

@@ -112,10 +112,15 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   if (block != 1 && block != 8 && block != 16 && block != 32) {
     return refuse("fold_block", block, "8, 16 or 32 (1 for tests)");
   }
+  const int window = geometry.window_max;
+  if (window < 1 || window > std::min(block, 16)) {
+    return refuse("window_max", window, fmt::format("1 to {}", std::min(block, 16)));
+  }
   // A block of the grid may read ring rows of a key head while another appends to it.
-  if (!power_of_two(geometry.ring_rows) || geometry.ring_rows <= block) {
+  const int rows_min = block + 2 * window - 1;
+  if (!power_of_two(geometry.ring_rows) || geometry.ring_rows < rows_min) {
     return refuse("ring_rows", geometry.ring_rows,
-                  fmt::format("a power of two above the fold block ({})", block));
+                  fmt::format("a power of two, at least {}", rows_min));
   }
   StepPlan plan;
   plan.gate = geometry.heads.gate;
@@ -125,6 +130,11 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
                      full_rows(geometry.state);
   const bool kda = geometry.heads.gate == GateKind::kda;
   Choices choices;
+  if (window > 1) {
+    plan.window = plan.record_tile == 32 || window > 8 ? 16 : window > 4 ? 8 : 4;
+    choices.paired_from = 2;
+    return fill(plan, units, device, wishes, choices);
+  }
   choices.halves_exist = true;
   choices.paired_up_to = 2;
   choices.rounds_of_three_stages = 4;

@@ -21,8 +21,9 @@ struct StepGeometry {
   HeadShape heads;
   DType state = DType::f32;  // f32 or bf16; corrections have the same type
   int fold_block = 16;       // L: 8, 16, 32, or 1 for tests; not used by packed_step
-  int ring_rows = 32;        // R: a power of two, >= L + 1; not used by packed_step
+  int ring_rows = 32;        // R: a power of two, >= L + 2 window_max - 1; not used by packed_step
   int entries = 1;           // of the captured batch
+  int window_max = 1;        // most tokens of a row, 1 to min(L, 16); not used by packed_step
 };
 
 // Overrides for measurements; zero means the plan's own choice.
@@ -40,6 +41,7 @@ struct StepPlan {
   GateKind gate = GateKind::gdn;
   DType state = DType::f32;
   int record_tile = 16;  // records a stage holds: 16 or 32 (fold: 64 too); 0 in packed_step
+  int window = 1;        // most tokens of a row: 1, 4, 8 or 16
   int unit_rows = 128;
   int groups = 2;
   int stages = 4;
@@ -51,7 +53,7 @@ struct StepPlan {
 };
 
 // Errors: a head shape that check() refuses, a group above 8, a state type other than f32 and bf16,
-// a fold block or ring size out of range, a wish that does not fit.
+// a fold block, window or ring size out of range, a wish that does not fit.
 Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimits& device,
                                   const PlanWishes& wishes = {});
 Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimits& device,

@@ -145,7 +145,9 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
   // Decays, and what the records contribute.
   const float own_decay = decay(gate);
   float left = 1.0f;  // GDN: of the state that is multiplied with the inputs
-  FoldOperands<Layout> folding{coefficients,
+  const StagedRecords<Layout> staged = records_from<Layout>(stage, 0);
+  FoldOperands<Layout> folding{staged,
+                               coefficients,
                                1.0f,
                                exchange.decay,
                                records,
@@ -155,7 +157,7 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
   if constexpr (Layout::kKda) {
     if constexpr (!kPacked) {
       if (fold) {
-        exchange.decay[channel] = decay_keys_in_place<Layout>(stage, records, channel);
+        exchange.decay[channel] = decay_keys_in_place<Layout>(staged, records, channel);
         left = own_decay;
         store_decayed<Layout>(exchange, channel, widen(stage.k[channel]) * left,
                               widen(stage.q[channel]) * left);
@@ -173,7 +175,7 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
     left = own_decay;
     if constexpr (!kPacked) {
       const HeadDecays<Layout> decays =
-          head_decays<Layout>(stage, records, fold ? 1.0f : own_decay);
+          head_decays<Layout>(staged, records, fold ? 1.0f : own_decay);
       if (fold) {
         folding.head_decay = decays.total;
         write_weights<Layout>(decays, coefficients);

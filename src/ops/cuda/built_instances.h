@@ -1,0 +1,39 @@
+// Which kernel instances a build holds. With REPLAYSSM_CUDA_ONE_INSTANCE it is one for each
+// operation, so that a machine without a GPU compiles every line of the kernels in little time.
+#pragma once
+
+#include <type_traits>
+
+#include "core/bfloat16.h"
+#include "core/result.h"
+#include "ops/cuda/step_plan.h"
+
+namespace replayssm::cuda {
+
+#if defined(REPLAYSSM_CUDA_ONE_INSTANCE)
+inline constexpr bool kOneInstance = true;
+#else
+inline constexpr bool kOneInstance = false;
+#endif
+
+// The one instance: GDN with bf16 states, full units, and a record tile of 16 or none.
+template <class Layout>
+inline constexpr bool kIsBuilt =
+    !kOneInstance || (Layout::kGate == GateKind::gdn &&
+                      std::is_same_v<typename Layout::State, bf16> && Layout::kParts == 1 &&
+                      Layout::kRecords <= 16 && (Layout::kTokens == 1 || Layout::kTokens == 8));
+
+// Calls launch() where the layout's kernel was built. Error: it was not.
+template <class Layout, class Launch>
+Status launch_if_built(const StepPlan& plan, Launch&& launch) {
+  if constexpr (kIsBuilt<Layout>) {
+    return launch();
+  } else {
+    return Error{fmt::format(
+        "cuda: no kernel for {} with {} states in this build, which has one instance for each "
+        "operation; expected a build without REPLAYSSM_CUDA_ONE_INSTANCE",
+        plan.gate == GateKind::gdn ? "gdn" : "kda", name_of(plan.state))};
+  }
+}
+
+}  // namespace replayssm::cuda

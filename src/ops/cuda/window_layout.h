@@ -1,0 +1,83 @@
+// What lies in a block's shared memory in a window_step of several tokens. As StageLayout, with the
+// window's keys, decays and corrections right behind the records of the ring, as the records that
+// they become.
+#pragma once
+
+#include "ops/cuda/stage_layout.h"
+
+namespace replayssm::cuda {
+
+// kRecordTile: a fold block, 16 (also for 8) or 32. kWindow: the most tokens, 4, 8 or 16.
+template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow>
+struct WindowLayout {
+  using State = StateType;
+  static constexpr GateKind kGate = kGateKind;
+  static constexpr bool kKda = kGateKind == GateKind::kda;
+  static constexpr int kGateWidth = kKda ? kKeyDim : 1;
+  static constexpr int kRecords = kRecordTile;  // most that one fold or evaluation reads
+  static constexpr int kSlots = kRecordTile;
+  static constexpr int kTokens = kWindow;
+  static constexpr int kRows = kUnitRows;
+  static constexpr int kRowsPerWarp = kUnitRows / kWarpsPerGroup;
+  static constexpr int kParts = kValueDim / kUnitRows;
+  static constexpr bool kMma = sizeof(StateType) == 2;
+  static constexpr int kUnitBatch = 8;
+  static constexpr int kUnitTable = 2 * kUnitBatch;
+  // L + T - 1 pending records and T tokens, in whole tiles of eight.
+  static constexpr int kStaged = (kRecordTile + 2 * kWindow - 1 + 7) / 8 * 8;
+  // Tokens whose products with the state are computed together, see state_products.
+  static constexpr int kTokenGroup = 4;
+
+  struct Stage {
+    alignas(128) State state[kRows * kKeyDim];
+    alignas(128) bf16 keys[kStaged * kKeyDim];
+    alignas(128) State corrections[kStaged * kValueDim];
+    alignas(128) float gates[kStaged * kGateWidth];  // decays; the window's arrive as log gates
+    float key_scales[kStaged];
+    alignas(16) bf16 q[kWindow * kKeyDim];
+    alignas(16) bf16 v[kWindow * kRows];
+    alignas(16) float beta[kWindow];
+  };
+
+  // A token's decayed key and query (KDA).
+  struct Exchange {
+    alignas(16) bf16 decayed[kKda && kMma ? 4 * kKeyDim : 8];  // rows k high, q high, k low, q low
+    alignas(16) float decayed_f32[kKda && !kMma ? 2 * kKeyDim : 4];  // rows k, q
+  };
+
+  // What the state's products with a token are multiplied with, its k.q, and its beta.
+  struct alignas(16) TokenFactors {
+    float key, query, key_query, beta;
+  };
+
+  static constexpr int kGramPitch = kRecordTile + 1;
+  // Floats of a record's coefficients: a window's two segments begin at even columns.
+  static constexpr int kCoefficientPitch = 2 * kWindow + 4;
+
+  // Of one consumer group.
+  struct Scratch {
+    // Products of the window's raw keys and queries, rows [key, query][token], with the keys of the
+    // records of the token's segment (GDN); of each token with itself.
+    float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
+    float key_key[kWindow], query_query[kWindow], key_query[kWindow];
+    // KDA: each warp's sums over its channels, [warp][token][key, query][record].
+    float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
+    alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
+    Exchange exchange[kKda ? kWindow : 1];
+    alignas(
+        16) float coefficients[kRecordTile * kCoefficientPitch];  // [record][column][key, query]
+    TokenFactors factors[kWindow];
+    // Per warp: a fold's weights; products on their way from the matrix fragments to the lanes of
+    // their rows, [row][token][key, query].
+    alignas(16) float weights[kWarpsPerGroup][kRecordTile];
+    alignas(16) float products[kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
+  };
+
+  static constexpr std::size_t bytes(int stages, int groups) {
+    return sizeof(Stage) * static_cast<std::size_t>(stages) +
+           sizeof(Scratch) * static_cast<std::size_t>(groups) + sizeof(Unit) * kUnitTable +
+           2 * sizeof(std::uint64_t) * static_cast<std::size_t>(stages);
+  }
+};
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,60 @@
+// window_step of several tokens: the kernel's device code on the CPU.
+#include <gtest/gtest.h>
+
+#include "cuda_emulated_runner.h"
+#include "cuda_window_sequence.h"
+
+namespace replayssm::cuda::test {
+namespace {
+
+struct Case {
+  GateKind gate;
+  DType state;
+  int fold_block, window, ring_rows, tokens;
+};
+
+class EmulatedWindow : public testing::TestWithParam<Case> {
+ protected:
+  ImageOptions options(int entries) const {
+    const Case& c = GetParam();
+    ImageOptions o;
+    o.heads = {c.gate, 1, 2};
+    o.state = c.state;
+    o.fold_block = c.fold_block;
+    o.ring_rows = c.ring_rows;
+    o.window = c.window;
+    o.entries = entries;
+    o.seed = static_cast<std::uint64_t>(c.fold_block * 10 + c.window);
+    return o;
+  }
+};
+
+void run_with_few_blocks(Image& m) {
+  const auto plan = plan_window_step(m.geometry(), {3, 232448});
+  if (!plan.ok()) throw std::runtime_error(plan.error().message);
+  run_window_step(*plan, m);
+}
+
+TEST_P(EmulatedWindow, EqualsStepsOfOneTokenBitForBitWhateverIsRejected) {
+  ImageOptions o = options(2);
+  o.shared_base = true;
+  const int block = GetParam().fold_block;
+  EXPECT_EQ(compare_windows_with_steps(o, GetParam().tokens, {0, 2 * block}, {0, block / 2 + 1},
+                                       run_with_few_blocks),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedWindow,
+                         testing::Values(Case{GateKind::gdn, DType::bf16, 16, 8, 32, 50},
+                                         Case{GateKind::gdn, DType::f32, 16, 4, 32, 40},
+                                         Case{GateKind::kda, DType::bf16, 16, 8, 32, 40},
+                                         Case{GateKind::kda, DType::f32, 16, 5, 32, 40},
+                                         Case{GateKind::gdn, DType::bf16, 16, 16, 64, 60},
+                                         Case{GateKind::kda, DType::bf16, 16, 16, 64, 50},
+                                         Case{GateKind::gdn, DType::bf16, 8, 8, 32, 40},
+                                         Case{GateKind::kda, DType::f32, 8, 3, 16, 30},
+                                         Case{GateKind::gdn, DType::f32, 32, 16, 64, 80},
+                                         Case{GateKind::kda, DType::bf16, 32, 7, 64, 60}));
+
+}  // namespace
+}  // namespace replayssm::cuda::test

@@ -1,0 +1,171 @@
+// Windows of several tokens against steps of one token: the same tokens, evaluated in windows of
+// any length of which any part is accepted, must give the same bits.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+
+#include "cuda_step_image.h"
+
+namespace replayssm::cuda::test {
+
+// Runs one window_step over the image, in place.
+using StepRunner = std::function<void(Image&)>;
+
+// The whole sequence of each entry: inputs [entry][tokens].
+inline void copy_token(const Image& from, int token, Image& to, int at) {
+  const auto copy = [&](const auto& source, auto& target) {
+    const auto width =
+        static_cast<std::ptrdiff_t>(source.size()) / (from.o.entries * from.o.window);
+    std::copy_n(source.begin() + token * width, width, target.begin() + at * width);
+  };
+  copy(from.qkv, to.qkv);
+  copy(from.gate, to.gate);
+  copy(from.beta, to.beta);
+}
+
+// A token that was rejected may be anything.
+inline void spoil_token(Image& m, int token) {
+  const auto fill = [&](auto& values, auto x) {
+    const auto width = static_cast<std::ptrdiff_t>(values.size()) / (m.o.entries * m.o.window);
+    std::fill_n(values.begin() + token * width, width, x);
+  };
+  fill(m.qkv, bf16{static_cast<std::uint16_t>(token % 2 == 0 ? 0x7fc0 : 0x7f80)});
+  fill(m.gate, std::nanf(""));
+  fill(m.beta, std::nanf(""));
+}
+
+inline void advance_image(Image& m) {
+  for (int e = 0; e < m.o.entries; ++e) {
+    const auto at = static_cast<std::size_t>(m.row[static_cast<std::size_t>(e)]);
+    if (m.base[at] < 0) continue;
+    if (m.committed[at] - m.checkpoint[at] >= m.o.fold_block) {
+      m.checkpoint[at] += m.o.fold_block;
+      m.base[at] = m.home[at];
+    }
+    m.committed[at] += m.accepted[static_cast<std::size_t>(e)];
+  }
+}
+
+// Empty, or what differs. `options` has the window, its ring_rows fit it; `tokens` of each entry
+// are evaluated from the given depths on.
+inline std::string compare_windows_with_steps(const ImageOptions& options, int tokens,
+                                              const std::vector<int>& checkpoint,
+                                              const std::vector<int>& pending,
+                                              const StepRunner& run) {
+  ImageOptions all_options = options, one = options;
+  all_options.window = tokens;
+  one.window = 1;
+  const Image all = make_image(all_options, checkpoint, pending);
+  const auto out_bytes = static_cast<std::size_t>(all.hv()) * kValueDim * sizeof(float);
+  Image steps = make_image(one, checkpoint, pending);
+  std::vector<std::vector<unsigned char>> outputs;
+  for (int i = 0; i < tokens; ++i) {
+    for (int e = 0; e < options.entries; ++e) copy_token(all, e * tokens + i, steps, e);
+    run(steps);
+    advance_image(steps);
+    outputs.push_back(steps.out);
+  }
+
+  Image windows = make_image(options, checkpoint, pending);
+  Draw draw(options.seed + 99);
+  std::vector<int> done(static_cast<std::size_t>(options.entries), 0);
+  const auto pick = [&](int most) {
+    return 1 + std::min(most - 1, static_cast<int>(draw.uniform(0, 1) * static_cast<float>(most)));
+  };
+  for (bool running = true; running;) {
+    running = false;
+    for (int e = 0; e < options.entries; ++e) {
+      const auto at = static_cast<std::size_t>(e);
+      const int left = tokens - done[at];
+      if (left == 0) {
+        windows.base[static_cast<std::size_t>(windows.row[at])] = -1;
+        windows.tokens[at] = windows.accepted[at] = 1;
+        continue;
+      }
+      running = true;
+      // Now and then the whole window, and all of it accepted.
+      const bool whole = draw.uniform(0, 1) < 0.4f;
+      windows.tokens[at] = whole ? options.window : pick(options.window);
+      windows.accepted[at] = std::min(left, whole ? options.window : pick(windows.tokens[at]));
+      for (int i = 0; i < windows.tokens[at]; ++i) {
+        const int token = e * options.window + i;
+        if (i < windows.accepted[at]) {
+          copy_token(all, e * tokens + done[at] + i, windows, token);
+        } else {
+          spoil_token(windows, token);
+        }
+      }
+    }
+    if (!running) break;
+    run(windows);
+    for (int e = 0; e < options.entries; ++e) {
+      const auto at = static_cast<std::size_t>(e);
+      if (done[at] == tokens) {  // by now a null row
+        for (int v = 0; v < windows.hv() * kValueDim; ++v) {
+          if (windows.out_value(e * options.window, 0, v) != 0.0f) {
+            return fmt::format("entry {}: a null row's output is not zero", e);
+          }
+        }
+        continue;
+      }
+      for (int i = 0; i < windows.accepted[at]; ++i) {
+        const auto token = static_cast<std::size_t>(e * options.window + i);
+        if (std::memcmp(windows.out.data() + token * out_bytes,
+                        outputs[static_cast<std::size_t>(done[at] + i)].data() + at * out_bytes,
+                        out_bytes) != 0) {
+          const auto row = static_cast<std::size_t>(windows.row[at]);
+          return fmt::format("entry {} token {}, number {} of a window of {} with {} pending", e,
+                             done[at] + i, i, windows.tokens[at],
+                             windows.committed[row] - windows.checkpoint[row]);
+        }
+      }
+      done[at] += windows.accepted[at];
+    }
+    advance_image(windows);
+    // At the end: what both still hold.
+    for (int e = 0; e < options.entries; ++e) {
+      const auto at = static_cast<std::size_t>(e);
+      const auto row = static_cast<std::size_t>(windows.row[at]);
+      if (done[at] != tokens || windows.base[row] < 0) continue;
+      if (windows.committed[row] != steps.committed[row]) return "committed lengths differ";
+      if (windows.checkpoint[row] == steps.checkpoint[row] && windows.checkpoint[row] > 0) {
+        const std::size_t size = options.heads.state_elements() * all.element();
+        if (std::memcmp(
+                windows.states.data() +
+                    windows.state_at(windows.base[row], 0, 0, 0) * all.element(),
+                steps.states.data() + steps.state_at(steps.base[row], 0, 0, 0) * all.element(),
+                size) != 0) {
+          return fmt::format("the checkpoint of entry {} differs", e);
+        }
+      }
+      for (int p = std::max(windows.checkpoint[row], steps.checkpoint[row]);
+           p < windows.committed[row]; ++p) {
+        for (int head = 0; head < options.heads.value_heads; ++head) {
+          const std::size_t record = windows.value_record(windows.row[at], head, p);
+          const auto width = static_cast<std::size_t>(all.width());
+          if (std::memcmp(windows.corrections.data() + record * kValueDim * all.element(),
+                          steps.corrections.data() + record * kValueDim * all.element(),
+                          kValueDim * all.element()) != 0 ||
+              std::memcmp(windows.gates.data() + record * width,
+                          steps.gates.data() + record * width, width * sizeof(float)) != 0) {
+            return fmt::format("the record of position {} of entry {} differs", p, e);
+          }
+        }
+        for (int head = 0; head < options.heads.key_heads; ++head) {
+          const std::size_t record = windows.key_record(windows.row[at], head, p);
+          if (std::memcmp(windows.keys.data() + record * kKeyDim,
+                          steps.keys.data() + record * kKeyDim, kKeyDim * sizeof(bf16)) != 0 ||
+              windows.key_scales[record] != steps.key_scales[record]) {
+            return fmt::format("the key of position {} of entry {} differs", p, e);
+          }
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace replayssm::cuda::test
