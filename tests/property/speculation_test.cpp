@@ -331,7 +331,7 @@ TEST(SpeculativeRequest, AConstraintHoldsAndEndsInsideAWindow) {
     request.constraint = std::make_shared<const grammar::ReasoningGate>(
         std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
                                                      trie),
-        grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::ClosingTag{});
+        grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::Tag{});
     expect_as_plain(request);
   }
 }
