@@ -44,6 +44,25 @@ TEST_P(EmulatedWindow, EqualsStepsOfOneTokenBitForBitWhateverIsRejected) {
             "");
 }
 
+// Blocks run one after the other here: the unit that appends a window's keys is done before its
+// siblings read the ring. With fewer than L + 2 T - 1 rows that must show.
+TEST(EmulatedWindowRing, OneThatIsTooSmallIsFoundOut) {
+  ImageOptions o;
+  o.heads = {GateKind::gdn, 1, 2};
+  o.state = DType::bf16;
+  o.fold_block = 8;
+  o.window = 8;
+  o.ring_rows = 16;  // enough for steps of one token; plan_window_step refuses it for windows
+  const auto run = [](Image& m) {
+    StepGeometry geometry = m.geometry();
+    geometry.ring_rows = 32;
+    const auto plan = plan_window_step(geometry, {3, 232448});
+    if (!plan.ok()) throw std::runtime_error(plan.error().message);
+    run_window_step(*plan, m);
+  };
+  EXPECT_NE(compare_windows_with_steps(o, 40, {8}, {5}, run), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EmulatedWindow,
                          testing::Values(Case{GateKind::gdn, DType::bf16, 16, 8, 32, 50},
                                          Case{GateKind::gdn, DType::f32, 16, 4, 32, 40},

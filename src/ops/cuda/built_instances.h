@@ -1,5 +1,5 @@
 // Which kernel instances a build holds. With REPLAYSSM_CUDA_ONE_INSTANCE it is one for each
-// operation, so that a machine without a GPU compiles every line of the kernels in little time.
+// operation, so that a machine without a GPU compiles all kernels in little time.
 #pragma once
 
 #include <type_traits>
@@ -23,17 +23,20 @@ inline constexpr bool kIsBuilt =
                       std::is_same_v<typename Layout::State, bf16> && Layout::kParts == 1 &&
                       Layout::kRecords <= 16 && (Layout::kTokens == 1 || Layout::kTokens == 8));
 
-// Calls launch() where the layout's kernel was built. Error: it was not.
-template <class Layout, class Launch>
-Status launch_if_built(const StepPlan& plan, Launch&& launch) {
-  if constexpr (kIsBuilt<Layout>) {
-    return launch();
-  } else {
-    return Error{fmt::format(
-        "cuda: no kernel for {} with {} states in this build, which has one instance for each "
-        "operation; expected a build without REPLAYSSM_CUDA_ONE_INSTANCE",
-        plan.gate == GateKind::gdn ? "gdn" : "kda", name_of(plan.state))};
-  }
+// A visitor that calls launch(Layout{}) where the layout's kernel was built, and elsewhere does not
+// instantiate it. Error: it was not built.
+template <class Launch>
+auto if_built(const StepPlan& plan, Launch launch) {
+  return [&plan, launch]<class Layout>(Layout layout) -> Status {
+    if constexpr (kIsBuilt<Layout>) {
+      return launch(layout);
+    } else {
+      return Error{fmt::format(
+          "cuda: no kernel for {} with {} states in this build, which has one instance for each "
+          "operation; expected a build without REPLAYSSM_CUDA_ONE_INSTANCE",
+          plan.gate == GateKind::gdn ? "gdn" : "kda", name_of(plan.state))};
+    }
+  };
 }
 
 }  // namespace replayssm::cuda

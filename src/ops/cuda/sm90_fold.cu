@@ -17,10 +17,9 @@ __global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
 }  // namespace
 
 Status launch_fold(const StepPlan& plan, const FoldArgs& args, cudaStream_t stream) {
-  auto launch = [&]<class Layout>(Layout) {
-    return launch_if_built<Layout>(
-        plan, [&] { return launch_with_plan<FoldArgs>(fold_kernel<Layout>, plan, args, stream); });
-  };
+  const auto launch = if_built(plan, [&]<class Layout>(Layout) {
+    return launch_with_plan<FoldArgs>(fold_kernel<Layout>, plan, args, stream);
+  });
   switch (plan.record_tile) {
     case 16:
       return visit_full_layout_of_tile<16>(plan, launch);

@@ -17,11 +17,10 @@ __global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
 }  // namespace
 
 Status launch_packed_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream) {
-  return visit_layout_of_tile<0>(plan, [&]<class Layout>(Layout) {
-    return launch_if_built<Layout>(plan, [&] {
-      return launch_with_plan<StepArgs>(packed_step_kernel<Layout>, plan, args, stream);
-    });
-  });
+  return visit_layout_of_tile<0>(plan, if_built(plan, [&]<class Layout>(Layout) {
+                                   return launch_with_plan<StepArgs>(packed_step_kernel<Layout>,
+                                                                     plan, args, stream);
+                                 }));
 }
 
 }  // namespace replayssm::cuda

@@ -22,11 +22,9 @@ Status launch_window_step(const StepPlan& plan, const StepArgs& args, cudaStream
     return plan.gate == GateKind::gdn ? launch_windows_gdn(plan, args, stream)
                                       : launch_windows_kda(plan, args, stream);
   }
-  auto launch = [&]<class Layout>(Layout) {
-    return launch_if_built<Layout>(plan, [&] {
-      return launch_with_plan<StepArgs>(window_step_kernel<Layout>, plan, args, stream);
-    });
-  };
+  const auto launch = if_built(plan, [&]<class Layout>(Layout) {
+    return launch_with_plan<StepArgs>(window_step_kernel<Layout>, plan, args, stream);
+  });
   return plan.record_tile == 16 ? visit_layout_of_tile<16>(plan, launch)
                                 : visit_layout_of_tile<32>(plan, launch);
 }

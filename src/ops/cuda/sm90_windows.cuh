@@ -19,11 +19,10 @@ __global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
 
 template <GateKind kGate>
 Status launch_windows(const StepPlan& plan, const StepArgs& args, cudaStream_t stream) {
-  return visit_window_layout<kGate>(plan, [&]<class Layout>(Layout) {
-    return launch_if_built<Layout>(plan, [&] {
-      return launch_with_plan<StepArgs>(windows_kernel<Layout>, plan, args, stream);
-    });
-  });
+  return visit_window_layout<kGate>(plan, if_built(plan, [&]<class Layout>(Layout) {
+                                      return launch_with_plan<StepArgs>(windows_kernel<Layout>,
+                                                                        plan, args, stream);
+                                    }));
 }
 
 }  // namespace replayssm::cuda
