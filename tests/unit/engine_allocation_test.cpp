@@ -140,10 +140,10 @@ TEST(EngineAllocation, CancellingAndStoppingNeedNoMemory) {
   expect_start_values(service);
 }
 
-// Six requests, one after the other, the first of which waits for the last to be there; from the
-// first event on, and again whenever one ends with an
-// error, the allocation number `failing` fails. How many ended with errors before the engine was
-// given up; none if it was not.
+// Seven requests, one after the other. The first, of a text of its own, waits for the last to be
+// there, so that all are queued when it ends. From the next one's first event on, and again
+// whenever one ends with an error, the allocation number `failing` fails. How many ended with
+// errors before the engine was given up; none if it was not.
 std::optional<int> errors_before_giving_up(long failing) {
   ServiceOptions options = service_options();
   options.engine.max_running_requests = 1;
@@ -157,15 +157,16 @@ std::optional<int> errors_before_giving_up(long failing) {
   std::promise<void> submitted;
   const std::shared_future<void> all_submitted = submitted.get_future();
   std::vector<std::shared_ptr<Listener>> listeners;
-  for (int i = 0; i < 6; ++i) {
-    listeners.push_back(Listener::make([&](const GenerationEvent& event) {
+  for (int i = 0; i < 7; ++i) {
+    listeners.push_back(Listener::make([&, i](const GenerationEvent& event) {
       all_submitted.wait();
+      if (i == 0) return;
       const auto* end = std::get_if<ChoiceFinished>(&event);
       const bool failed = end != nullptr && end->reason == FinishReason::error;
       errors += failed ? 1 : 0;
       if (!std::exchange(armed, true) || failed) fail_allocation(failing);
     }));
-    const auto id = (*service)->submit({prompt_of(5, 1), greedy(), 8, true},
+    const auto id = (*service)->submit({prompt_of(5, i == 0 ? 2 : 1), greedy(), 8, true},
                                        Listener::handler(listeners.back()));
     EXPECT_TRUE(std::holds_alternative<GenerationId>(id));
   }
