@@ -50,7 +50,7 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
       ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
       ->capture_default_str();
   command.add_flag("--deterministic", deterministic,
-                   "Bits that do not depend on batch mates, chunk sizes or threads");
+                   "Bits that do not depend on batch mates, chunk sizes, drafts or threads");
   command.add_option("--threads", threads, "Threads of the computation. Default: one a core")
       ->check(CLI::Range(1, 1024));
   add_cpu_isa(command);
@@ -75,9 +75,8 @@ void EngineFlags::add_speculation_to(CLI::App& command) {
       .add_option("--speculative-ragged-verify", ragged_verify,
                   "How requests with different numbers of drafts are verified together. compact: "
                   "each its own. static, cap-accept: all a whole window, of which cap-accept "
-                  "believes only the drafts there were")
-      ->check(CLI::IsMember({"static", "cap-accept", "compact"}))
-      ->capture_default_str();
+                  "believes only the drafts there were. Default: compact")
+      ->check(CLI::IsMember({"static", "cap-accept", "compact"}));
   command.add_flag("--speculative-sampled-drafts", sampled_drafts,
                    "With a temperature, EAGLE draws its drafts and rejection sampling decides. "
                    "Otherwise the text is that of plain decoding with the same seed");
@@ -90,6 +89,7 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
          {std::pair{"--speculative-num-draft-tokens", draft_tokens != 0},
           {"--speculative-num-steps", draft_steps != 0},
           {"--speculative-draft-model-path", !draft_model_path.empty()},
+          {"--speculative-ragged-verify", !ragged_verify.empty()},
           {"--speculative-sampled-drafts", sampled_drafts}}) {
       if (given) return Error{fmt::format("{}: needs --speculative-algorithm", flag)};
     }
@@ -101,7 +101,7 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
     return refuse("--speculative-algorithm", speculative_algorithm,
                   "none with --disable-linear-replayssm");
   }
-  const auto ragged = ragged_verify_named(ragged_verify);
+  const auto ragged = ragged_verify_named(ragged_verify.empty() ? "compact" : ragged_verify);
   if (!ragged) return ragged.error();
   options.algorithm = *algorithm;
   options.draft_tokens = draft_tokens;

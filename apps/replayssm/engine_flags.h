@@ -23,7 +23,7 @@ struct EngineFlags {
   int draft_tokens = 0;  // 0: the algorithm's default, as for steps
   int draft_steps = 0;
   std::string draft_model_path;
-  std::string ragged_verify = "compact";
+  std::string ragged_verify;  // empty: compact
   bool sampled_drafts = false;
 
   // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,

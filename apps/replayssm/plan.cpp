@@ -134,17 +134,13 @@ int plan(const PlanFlags& flags) {
   if (!asked) return fail(asked.error(), exit_code_of(asked.error()));
   const auto options = resolve_speculation(std::move(*asked));
   if (!options) return fail(options.error(), kBadFlags);
-  const int window = options->window_max;
-  const auto geometry = FoldGeometry::make(options->fold_block, window, kCpuRingAccess);
+  const auto geometry =
+      FoldGeometry::make(options->fold_block, options->window_max, kCpuRingAccess);
   if (!geometry) return fail(geometry.error(), kBadFlags);
-  if (flags.max_running_requests * window > flags.step_tokens) {
-    return fail(
-        refuse("--max-running-requests", flags.max_running_requests,
-               fmt::format("at most {}: a step of --chunked-prefill-size {} tokens has room "
-                           "for all windows",
-                           flags.step_tokens / window, flags.step_tokens)),
-        kBadFlags);
-  }
+  EngineOptions sized = *options;
+  sized.max_running_requests = flags.max_running_requests;
+  sized.step_tokens = flags.step_tokens;
+  if (const Status room = check_step_room(sized); !room.ok()) return fail(room.error(), kBadFlags);
   const auto planned = make_plan(flags, *options, *budget, *geometry);
   if (!planned) return fail(planned.error(), kFailure);
   if (flags.json) {

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/machine_memory.h"
+#include "engine/memory_needs.h"
 #include "replay/memory_plan.h"
 #include "server/log.h"
 #include "text/tool_call_parser.h"
@@ -11,6 +14,7 @@ namespace replayssm::cli {
 namespace {
 
 constexpr int kLargest = 1 << 30;
+constexpr int kDefaultRunningRequests = 32;
 
 std::vector<std::string> tool_call_parsers() {
   std::vector<std::string> names = {"auto", "none"};
@@ -45,9 +49,9 @@ void add_scheduling(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--max-running-requests", flags.max_running_requests,
-                  "Requests that run at once; 0 is as many as fit")
-      ->check(CLI::Range(0, kLargest))
-      ->capture_default_str();
+                  "Requests that run at once; 0 is as many as fit. Default: 32, or as many as have "
+                  "room for their windows in a step of --chunked-prefill-size tokens")
+      ->check(CLI::Range(0, kLargest));
   command
       .add_option("--max-queued-requests", flags.max_queued_requests,
                   "Requests that may wait; more are answered 429. Default: no limit")
@@ -75,8 +79,8 @@ void add_cache(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--mamba-track-interval", flags.track_interval,
-                  "Distance in tokens of the checkpoints kept along a prompt; a multiple of "
-                  "--linear-replayssm-cache-len")
+                  "Largest distance in tokens of the checkpoints kept along prompt and output; a "
+                  "multiple of --linear-replayssm-cache-len")
       ->check(CLI::Range(1, kLargest))
       ->capture_default_str();
   command.add_flag("--disable-radix-cache", flags.disable_cache, "Reuse no prompt prefixes");
@@ -137,9 +141,13 @@ Result<ServiceOptions> ServeFlags::service_options() const {
   options.engine = std::move(*engine_options);
   options.engine.memory_budget =
       static_cast<std::int64_t>(mem_fraction * static_cast<double>(available_memory()));
-  options.engine.max_running_requests = max_running_requests;
   options.engine.context_length = context_length;
   options.engine.step_tokens = chunked_prefill_size;
+  const auto resolved = resolve_speculation(options.engine);
+  if (!resolved) return resolved.error();
+  const int room = std::max(1, chunked_prefill_size / resolved->window_max);
+  options.engine.max_running_requests =
+      max_running_requests.value_or(std::min(kDefaultRunningRequests, room));
   options.engine.page_tokens = page_size;
   options.policy =
       schedule_policy == "priority" ? SchedulePolicy::priority : SchedulePolicy::first_come;

@@ -22,7 +22,7 @@ struct ServeFlags {
   std::string served_model_name;
   std::string allowed_origin;
   double mem_fraction = 0.8;
-  int max_running_requests = 32;
+  std::optional<int> max_running_requests;
   std::optional<int> max_queued_requests;
   int context_length = 0;
   int chunked_prefill_size = 256;

@@ -79,6 +79,8 @@ bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
     forget(known, false);
   }
   if (with_records && !make_row_room()) return false;
+  // An entry that gave up its row may have left its checkpoint right here.
+  if (const EntryId left = tree_.at(tokens); left != EntryId{}) forget(entries_.find(left), false);
   touch(insert(tokens, std::move(sequence)));
   const EntryId gone = evicted_.at(tokens);
   if (gone != EntryId{}) {

@@ -84,7 +84,9 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
     }
   }
   for (int layer = 0; layer < layout.kv_layers(); ++layer) {
-    for (int i = 0; i < t.tokens; ++i) {
+    // A draft head has no row for the first token: there is no hidden state before it.
+    const int first = layer < layout.attention_layers ? 0 : 1;
+    for (int i = first; i < t.tokens; ++i) {
       const PageId page = sequence.pages()[index(i / layout.page_tokens)];
       const int offset = i % layout.page_tokens;
       const std::size_t size = memory.pages().position_bytes();

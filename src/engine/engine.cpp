@@ -35,14 +35,7 @@ Status check(const EngineOptions& options) {
   }
   if (options.step_tokens < 1) return refuse("step tokens", options.step_tokens, "at least 1");
   if (options.page_tokens < 1) return refuse("--page-size", options.page_tokens, "at least 1");
-  if (options.max_running_requests < 0 ||
-      options.max_running_requests * options.window_max > options.step_tokens) {
-    return refuse("--max-running-requests", options.max_running_requests,
-                  fmt::format("0 (as many as fit) to {}, so that a step of {} tokens has room for "
-                              "all windows",
-                              options.step_tokens / options.window_max, options.step_tokens));
-  }
-  return {};
+  return check_step_room(options);
 }
 
 // float16 weights are computed with in float32: half has too few exponent bits for activations.
@@ -288,6 +281,8 @@ Status Engine::read_logits(const StepRow& row, std::span<const float> logits, in
   if (sequence.waiting() > row.tokens - drafts) return {};
   const int most = std::min(drafts, row.most_accepted);
   const int anchor = first_row + row.logits - 1 - drafts;
+  sequence.counters.windows += drafts > 0 ? 1 : 0;
+  sequence.counters.drafts += most;
   for (int i = 0; i <= most; ++i) {
     const Draft* draft = i < most ? &row.drafts[static_cast<std::size_t>(i)] : nullptr;
     const auto token = sample(row, runner_->logits_row(logits, anchor + i), draft, result);
@@ -296,8 +291,6 @@ Status Engine::read_logits(const StepRow& row, std::span<const float> logits, in
     sequence.counters.drafts_accepted += accepted ? 1 : 0;
     if (!accepted || result.tokens.back().ends) break;
   }
-  sequence.counters.windows += drafts > 0 ? 1 : 0;
-  sequence.counters.drafts += most;
   return {};
 }
 

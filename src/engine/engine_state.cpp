@@ -96,7 +96,7 @@ EngineState Scheduler::state() const {
     state.sequences.push_back(sequence);
   }
   state.running = running();
-  state.waiting = waiting();
+  state.waiting = waiting() - state.paused;
   const SequenceMemory& memory = engine_.memory();
   state.rows = {memory.rows().used(), memory.rows().rows()};
   state.slots = {memory.slots().used(), memory.slots().slots()};

@@ -152,6 +152,21 @@ Result<EngineOptions> resolve_speculation(EngineOptions options) {
   return options;
 }
 
+Status check_step_room(const EngineOptions& options) {
+  const int most = options.step_tokens / options.window_max;
+  if (most == 0) {
+    return refuse("--chunked-prefill-size", options.step_tokens,
+                  fmt::format("at least {}, the tokens of a window", options.window_max));
+  }
+  if (options.max_running_requests < 0 || options.max_running_requests > most) {
+    return refuse("--max-running-requests", options.max_running_requests,
+                  fmt::format("0 (as many as fit) to {}, so that a step of "
+                              "--chunked-prefill-size {} tokens has room for all windows",
+                              most, options.step_tokens));
+  }
+  return {};
+}
+
 std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config, int rows) {
   switch (options.speculation.algorithm) {
     case SpeculativeAlgorithm::none:

@@ -34,6 +34,9 @@ std::int64_t logits_bytes(const ModelConfig& config, int logit_rows);
 // The options with window_max as the speculative algorithm has it; refused as plan_speculation().
 Result<EngineOptions> resolve_speculation(EngineOptions options);
 
+// Whether a step has room for a window of every running request; refused by flag.
+Status check_step_room(const EngineOptions& options);
+
 // What a drafter needs beside its weights and its part of the pages: the hidden states that are
 // kept for it, its buffers.
 std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config, int rows);

@@ -24,7 +24,7 @@ struct StepRow {
   Phase phase = Phase::decode;
   int logits = 0;  // wanted for the last so many of these tokens
   // What the request asks of its tokens beyond the sampling parameters; may be null. Told of the
-  // token that the step samples.
+  // tokens that the step samples.
   OutputRules* rules = nullptr;
   std::span<const Draft> drafts = {};
   int most_accepted = std::numeric_limits<int>::max();  // of the drafts

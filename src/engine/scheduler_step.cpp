@@ -61,7 +61,8 @@ int Scheduler::most_drafts(const Choice& choice) const {
   return std::clamp(left - 1, 0, engine_.most_drafts());
 }
 
-// For every choice that decodes and has room for a window; the others go on without.
+// For every choice that decodes and has room for a window; the others go on without, and nothing is
+// evicted for a window.
 Status Scheduler::propose_drafts() {
   std::vector<DraftRequest> requests;
   std::vector<Choice*> owners;
@@ -70,7 +71,7 @@ Status Scheduler::propose_drafts() {
     const int most = most_drafts(*choice);
     Sequence& sequence = choice->sequence;
     StepRow window{&sequence, 1 + most, Phase::verify};
-    if (most == 0 || !prepare(window).ok()) continue;
+    if (most == 0 || !engine_.prepare(window).ok()) continue;
     requests.push_back({{sequence.tokens, sequence.memory.pages(), &sequence.drafter},
                         most,
                         &sequence.sampling.params(),

@@ -132,7 +132,8 @@ void Answer::on(std::size_t generation, OutputToken& token) {
 }
 
 void Answer::on(std::size_t generation, ChoiceFinished& finished) {
-  Choice& choice = generations_[generation].choices.at(static_cast<std::size_t>(finished.choice));
+  Generation& owner = generations_[generation];
+  Choice& choice = owner.choices.at(static_cast<std::size_t>(finished.choice));
   if (finished.reason == FinishReason::error) {
     return fail(internal_error(finished.error ? finished.error->message
                                               : "the generation ended with an error"));
@@ -142,6 +143,11 @@ void Answer::on(std::size_t generation, ChoiceFinished& finished) {
   }
   ChoiceDelta delta = choice.text.finish();
   delta.output_tokens = finished.completion_tokens;
+  if (choice.text.stopped()) {
+    const int unused = std::max(0, finished.completion_tokens - choice.text.tokens());
+    delta.output_tokens -= unused;
+    owner.unused_tokens += unused;
+  }
   choice.finish_reason = finish_reason_of(finished, choice.text);
   usage_.reasoning_tokens += choice.text.reasoning_tokens();
   hand_on(generation, finished.choice, std::move(delta), true);
@@ -154,7 +160,10 @@ void Answer::on(std::size_t generation, const GenerationFinished& finished) {
   total.cached_tokens += finished.cached_tokens;
   total.lost_tokens += finished.lost_tokens;
   if (finished.lost_reason) total.lost_reason = finished.lost_reason;
-  if (!generations_[generation].prompt_only) total.completion_tokens += finished.completion_tokens;
+  const Generation& owner = generations_[generation];
+  if (!owner.prompt_only) {
+    total.completion_tokens += finished.completion_tokens - owner.unused_tokens;
+  }
   total.drafts += finished.drafts;
   total.drafts_accepted += finished.drafts_accepted;
   GenerationTimings& timings = reported_.timings;  // several prompts run beside each other

@@ -62,6 +62,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     bool submitted = false;
     bool finished = false;
     bool prompt_only = false;
+    int unused_tokens = 0;  // chosen by the engine behind a stop string
     std::vector<Choice> choices;
   };
 

@@ -93,11 +93,11 @@ void Connection::HttpExchange::silent() {
   if (on_silence_) on_silence_();
 }
 
-// Before the response an interim one, which only HTTP/1.0 does not know.
+// Before the response an interim one; HTTP/1.0 does not know it.
 void Connection::HttpExchange::probe() {
-  if (begun_) {
+  if (begun_ || !chunked_) {
     silent();
-  } else if (chunked_) {
+  } else {
     write("HTTP/1.1 100 Continue\r\n\r\n");
   }
 }

@@ -155,7 +155,9 @@ void add_state(Families& families, const EngineState& state) {
   families.gauge("state_slots_reserved", "Of the used slots: those that wait for a fold.",
                  state.slots_reserved);
   families.gauge("state_slots_total", "Slots of the memory plan.", state.slots.total);
-  families.gauge("state_rows_used", "Rows (rings) of running sequences.", state.rows.used);
+  families.gauge("state_rows_used",
+                 "Rows (rings) of running sequences and of cache entries with records.",
+                 state.rows.used);
   families.gauge("state_rows_total", "Rows of the memory plan.", state.rows.total);
   families.counter("state_bytes_read_total", "Bytes of recurrent state read.",
                    counters.state_bytes_read);

@@ -12,8 +12,8 @@ namespace replayssm {
 // tokens follow from these tokens alone and can be shared as the target's can. Rows of drafts are
 // made from the head's own output; what observe() is told replaces them.
 //
-// The first token after what a sequence took over from the cache has no hidden state at hand: its
-// row is made from zeros.
+// But for one: the first token after what a sequence took over from the cache has no hidden state
+// at hand, and its row is made from zeros. That makes drafts worse and nothing wrong.
 class MtpDrafter final : public Drafter {
  public:
   struct Sizes {

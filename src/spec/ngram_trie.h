@@ -19,7 +19,7 @@ class NgramTrie {
   // depth >= 2; capacity >= 2 * depth.
   NgramTrie(int depth, std::size_t capacity) : depth_(depth), capacity_(capacity) {}
 
-  // The last of `text` is new; what precedes it was added before.
+  // The last of `text` is new. What precedes it was added before, or is not known.
   void add_last(std::span<const TokenId> text);
 
   // The token that came last after the longest end of `text` that is known, of at least `shortest`

@@ -122,6 +122,11 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
        "none with --disable-linear-replayssm"},
       {{"generate", "--prompt", "a", "--speculative-ragged-verify", "loose"},
        "loose not in {static,cap-accept,compact}"},
+      {{"plan", "--memory", "1GiB", "--chunked-prefill-size", "8", "--speculative-algorithm",
+        "NGRAM"},
+       "--chunked-prefill-size: 8 is not accepted; expected at least 12"},
+      {{"generate", "--prompt", "a", "--speculative-ragged-verify", "static"},
+       "--speculative-ragged-verify: needs --speculative-algorithm"},
       {{"plan", "--memory", "1GiB", "--speculative-num-draft-tokens", "4",
         "--disable-linear-replayssm"},
        "none with --disable-linear-replayssm"}};

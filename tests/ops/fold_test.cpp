@@ -108,7 +108,7 @@ TEST_P(Folding, ExportAtAnyDepthIsTheStateThereAndChangesNothing) {
 TEST_P(Folding, ExportBeyondOneBlockRoundsWhereStepsRound) {
   const int block = GetParam().block;
   const int t_max = GetParam().window;
-  REPLAYSSM_NEEDS(GetParam().backend, "windows of several tokens are", t_max > 1);
+  if (t_max == 1) GTEST_SKIP() << "a window of one token leaves at most one block";
   const Tokens input = tokens(3 * block, 3);
   LayerMemory sequence = memory(1, 2);
   sequence.admit(0, 0);

@@ -7,10 +7,11 @@
 // wait for the stream; nothing else waits, so results are there when the stream has come so far.
 //
 // Formats. States fp32 or bf16, corrections in the state's type, keys and activations bf16
-// (StepArgs::qkv_bf16), gates as logarithms, outputs fp32. Rings have more rows than the fold block
-// (RingAccess::shared), because a block of the grid appends while another reads. Cursor values are
-// not checked: they live on the device. Two rows of a batch may share a base as everywhere; that
-// none of them folds into it is the caller's to see to.
+// (StepArgs::qkv_bf16), gates as logarithms, in rings as decays (GateForm::decay), outputs fp32.
+// Rings have more rows than the fold block (RingAccess::shared), because a block of the grid
+// appends while another reads. Cursor values are not checked: they live on the device. Two rows of
+// a batch may share a base as everywhere; that none of them folds into it is the caller's to see
+// to.
 //
 // Built so far: gates, window_step, packed_step for one token a row, fold, advance, export_state
 // and import_state. Everything else, and a shape that is not there, is answered with an Error that

@@ -51,17 +51,18 @@ function showSequences(state) {
   panel.checkpoints = new Map(state.sequences.map((sequence) => [keyOf(sequence), sequence.checkpoint]));
 }
 
-// Each decode step of a sequence would write its whole state without the ring; a fold does so once a block.
+// Each decoded token would write the whole state without the ring; a fold does so once a block.
 function showTraffic(state) {
   const { counters, replay } = state;
-  const each = counters.decode_rows * replay.state_bytes;
+  const tokens = counters.decode_rows + counters.speculation.drafts_accepted.reduce((sum, each) => sum + each, 0);
+  const each = tokens * replay.state_bytes;
   const written = replay.enabled ? counters.folds.due * replay.state_bytes : each;
   const share = each > 0 ? (100 * written) / each : 0;
   byId('traffic').replaceChildren(
     meter('written', [[written, 'var(--state)']], each, byteText(written)),
     meter('every token', [[each, 'var(--evaluated)']], each, byteText(each)),
     element('p', { class: 'note' }, each > 0
-      ? `${share.toFixed(1)} % of what a write per token would have written: ${countText(counters.folds.due)} folds of ${byteText(replay.state_bytes)} in ${countText(counters.decode_rows)} decode steps.`
+      ? `${share.toFixed(1)} % of what a write per token would have written: ${countText(counters.folds.due)} folds of ${byteText(replay.state_bytes)} in ${countText(tokens)} decoded tokens.`
       : 'Nothing has been decoded yet.'));
 }
 
