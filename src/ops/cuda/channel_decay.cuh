@@ -99,8 +99,8 @@ __device__ __forceinline__ void write_channel_coefficients(
 // block, norms included, as fp32 or as a pair of bf16 (high part in the upper half). Returns the
 // channel's decay over the block.
 template <class Layout>
-__device__ __forceinline__ float decay_keys_in_place(const StagedRecords<Layout>& staged, int records,
-                                                     int channel) {
+__device__ __forceinline__ float decay_keys_in_place(const StagedRecords<Layout>& staged,
+                                                     int records, int channel) {
   float left = 1.0f;
 #pragma unroll 8
   for (int j = Layout::kRecords - 1; j >= 0; --j) {

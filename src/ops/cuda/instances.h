@@ -39,7 +39,8 @@ auto visit_full_layout_of_tile(const StepPlan& plan, Visit&& visit) {
                                     : with_gate.template operator()<GateKind::kda>();
 }
 
-// Calls visit(Layout{}) with the WindowLayout of a plan for several tokens a row and the gate kGate.
+// Calls visit(Layout{}) with the WindowLayout of a plan for several tokens a row and the gate
+// kGate.
 template <GateKind kGate, class Visit>
 auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
   auto with_sizes = [&]<int kRecordTile, int kWindow>() {

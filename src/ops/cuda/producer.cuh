@@ -101,7 +101,8 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
     }
   }
   if constexpr (Layout::kRecords > 0) {
-    const int touched = Layout::kTokens > 1 ? records : Layout::kRecords;  // the rest is the window's
+    const int touched =
+        Layout::kTokens > 1 ? records : Layout::kRecords;  // the rest is the window's
     for (int j = ptx::lane(); j < touched; j += 32) {
       const int row = (first_row + j) & (ring_rows - 1);
       ptx::copy_float(stage.key_scales + j, u.key_scales + row, j < records);

@@ -53,10 +53,10 @@ struct Unit {
 // A stage's records from one of them on.
 template <class Layout>
 struct StagedRecords {
-  bf16* keys;                          // [records][K]
+  bf16* keys;                           // [records][K]
   typename Layout::State* corrections;  // [records][V]
-  float* gates;                        // [records][gate width]
-  float* key_scales;                   // [records]
+  float* gates;                         // [records][gate width]
+  float* key_scales;                    // [records]
 };
 
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>

@@ -86,8 +86,8 @@ __device__ __forceinline__ RowProducts product_mma(typename Layout::Stage& stage
       }
     }
     if constexpr (kFold) {
-      fold_chunk<Layout, kTiles>(fold->staged, d, fold->head_decay, fold->channel_decay, fold->records, c,
-                                 upper, lower);
+      fold_chunk<Layout, kTiles>(fold->staged, d, fold->head_decay, fold->channel_decay,
+                                 fold->records, c, upper, lower);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         bf16* const to =
@@ -160,7 +160,8 @@ __device__ __forceinline__ RowProducts product_fma(typename Layout::Stage& stage
                                     : float4{h, h, h, h};
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[i] = scaled(s[i], a);
-      fold_rows<Layout>(fold->staged, fold->weights, fold->records, fold->first_value + first_row + r, s);
+      fold_rows<Layout>(fold->staged, fold->weights, fold->records,
+                        fold->first_value + first_row + r, s);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         *reinterpret_cast<float4*>(stage.state + (first_row + r + i) * kKeyDim + column) = s[i];
