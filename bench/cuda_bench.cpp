@@ -12,6 +12,7 @@
 #include "cuda_step_expect.h"
 #include "cuda_window_sequence.h"
 #include "ops/cuda/cuda_check.h"
+#include "stopwatch.h"
 
 namespace replayssm::bench {
 namespace {
@@ -139,18 +140,24 @@ Result<double> check_fold(const CudaBenchOptions& options, int ring_rows, int re
   return worst.state;
 }
 
+CudaSetOptions set_options(const BenchOptions& o) {
+  CudaSetOptions options;
+  options.heads = o.heads;
+  options.state = o.state;
+  options.fold_block = o.fold_block;
+  options.batch = o.batch;
+  options.history = o.history;
+  if (o.op == Op::verify) {
+    options.window = o.window;
+    options.accepted_per_step = o.accepted_per_step;
+  }
+  return options;
+}
+
 Status time_windows(const CudaBenchOptions& options, const cuda::DeviceLimits& limits,
                     const cuda::PlanWishes& wishes, cudaStream_t stream, BenchReport& report) {
   const BenchOptions& o = options.op;
-  CudaSetOptions set_options;
-  set_options.heads = o.heads;
-  set_options.state = o.state;
-  set_options.fold_block = o.fold_block;
-  set_options.batch = o.batch;
-  set_options.history = o.history;
-  set_options.window = o.window;
-  set_options.accepted_per_step = o.accepted_per_step;
-  const auto set = CudaStepSet::make(set_options);
+  const auto set = CudaStepSet::make(set_options(o));
   if (!set) return set.error();
   const bool settled = options.order == LaunchOrder::settled;
   REPLAYSSM_TRY(check_windows(o, limits, wishes, set->geometry(), settled, stream));
@@ -171,22 +178,11 @@ Status time_windows(const CudaBenchOptions& options, const cuda::DeviceLimits& l
   return {};
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 // Medians over o.passes turns of both steps, since a GPU's clocks wander.
 Status time_decode(const CudaBenchOptions& options, const cuda::DeviceLimits& limits,
                    const cuda::PlanWishes& wishes, cudaStream_t stream, BenchReport& report) {
   const BenchOptions& o = options.op;
-  CudaSetOptions set_options;
-  set_options.heads = o.heads;
-  set_options.state = o.state;
-  set_options.fold_block = o.fold_block;
-  set_options.batch = o.batch;
-  set_options.history = o.history;
-  const auto set = CudaStepSet::make(set_options);
+  const auto set = CudaStepSet::make(set_options(o));
   if (!set) return set.error();
   const auto args_at = [&](int i) {
     cuda::StepArgs args = set->at(i);

@@ -71,8 +71,7 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   auto plan = plan_engine(service_engine_options(service), *config, options, layout, weights,
                           drafter, threads);
   if (!plan) return plan.error();
-  return Planned{std::move(*config), layout, std::move(*plan),
-                 std::min(MemoryNeeds{}.max_useful_requests, flags.step_tokens / asked.window_max),
+  return Planned{std::move(*config), layout, std::move(*plan), max_useful_requests(service.engine),
                  options.activations};
 }
 

@@ -236,6 +236,12 @@ void SequenceMemory::settle(Residence& sequence, int tokens, int accepted, Phase
     expect_ok(slots_.release(sequence.base_));
     sequence.base_ = sequence.home_;
   }
+  // Those that only rejected tokens were written to.
+  const auto used = static_cast<std::size_t>(layout_.pages_for(sequence.cursor_.committed.tokens));
+  while (sequence.pages_.size() > used) {
+    expect_ok(pages_.release(sequence.pages_.back()));
+    sequence.pages_.pop_back();
+  }
 }
 
 void SequenceMemory::release(Residence& sequence) {

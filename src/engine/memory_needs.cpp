@@ -137,12 +137,17 @@ Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context) {
 
 namespace {
 
-// Rows are bounded by what a step can take, one window each.
-int max_useful_requests(const EngineOptions& options) {
-  return std::min(MemoryNeeds{}.max_useful_requests, options.step_tokens / options.window_max);
+// Running requests: as many as are asked for, or as could be useful.
+int planned_rows(const EngineOptions& options) {
+  return options.max_running_requests > 0 ? options.max_running_requests
+                                          : max_useful_requests(options);
 }
 
 }  // namespace
+
+int max_useful_requests(const EngineOptions& options) {
+  return std::min(MemoryNeeds{}.max_useful_requests, options.step_tokens / options.window_max);
+}
 
 Result<EngineOptions> resolve_speculation(EngineOptions options) {
   if (options.speculation.algorithm == SpeculativeAlgorithm::none) return options;
@@ -183,12 +188,10 @@ std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& conf
 }
 
 StepLimits step_limits(const EngineOptions& options) {
-  const int rows = options.max_running_requests > 0 ? options.max_running_requests
-                                                    : max_useful_requests(options);
   StepLimits limits;
   limits.tokens = options.step_tokens;
-  limits.logit_rows =
-      std::max(options.logit_rows, rows * options.window_max + options.prompt_logit_rows);
+  limits.logit_rows = std::max(
+      options.logit_rows, planned_rows(options) * options.window_max + options.prompt_logit_rows);
   return limits;
 }
 
@@ -198,9 +201,7 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
   MemoryNeeds needs = sequence_needs(layout);
   needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
   needs.weights = weights;
-  const int rows = options.max_running_requests > 0 ? options.max_running_requests
-                                                    : max_useful_requests(options);
-  needs.drafter = drafter + drafter_bytes(options, config, rows);
+  needs.drafter = drafter + drafter_bytes(options, config, planned_rows(options));
   needs.context_length = options.context_length;
   needs.max_running_requests = options.max_running_requests;
   needs.max_useful_requests = max_useful_requests(options);

@@ -34,6 +34,10 @@ std::int64_t logits_bytes(const ModelConfig& config, int logit_rows);
 // The options with window_max as the speculative algorithm has it; refused as plan_speculation().
 Result<EngineOptions> resolve_speculation(EngineOptions options);
 
+// The most requests that are planned for where their number is not given: a step has room for a
+// window of each.
+int max_useful_requests(const EngineOptions& options);
+
 // Whether a step has room for a window of every running request; refused by flag.
 Status check_step_room(const EngineOptions& options);
 

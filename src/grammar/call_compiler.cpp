@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kJsonFormat = "hermes";
 constexpr std::string_view kXmlFormat = "qwen3_coder";
+constexpr int kDeepestChoice = 8;  // a choice may refer to itself
 
 // {"tools": [parameters of each]}, the root that references are followed in.
 Json root_of(std::span<const CallableTool> tools) {
@@ -30,41 +31,15 @@ Error at(std::string_view path, std::string_view message) {
   return Error{fmt::format("schema #{}: {}", path, message)};
 }
 
-// How a value of qwen3_coder is written: text as it is, anything else as JSON. A text that may also
-// be null is a text that may say null.
+// How a value of qwen3_coder is written: text as it is, anything else as JSON. A text or a constant
+// that may also be null is one that may say null.
 enum class Written { text, constants, json, ambiguous };
 
-bool is_type(const Json& schema, std::string_view type) {
-  return schema.is_object() && schema.value("type", Json()) == type;
-}
+bool is_null(const Json& schema) { return schema.value("type", Json()) == "null"; }
 
-Written written(const Json& schema) {
-  if (!schema.is_object()) return Written::ambiguous;
-  const Json constants =
-      schema.contains("const") ? Json::array({schema["const"]}) : schema.value("enum", Json());
-  if (constants.is_array()) {
-    const auto texts = std::count_if(constants.begin(), constants.end(),
-                                     [](const Json& value) { return value.is_string(); });
-    if (texts == 0) return Written::json;
-    return static_cast<std::size_t>(texts) == constants.size() ? Written::constants
-                                                               : Written::ambiguous;
-  }
-  if (const Json type = schema.value("type", Json()); !type.is_null()) {
-    if (type == "string") return Written::text;
-    if (!type.is_array()) return Written::json;
-    if (std::find(type.begin(), type.end(), "string") == type.end()) return Written::json;
-    const bool or_null = std::all_of(
-        type.begin(), type.end(), [](const Json& one) { return one == "string" || one == "null"; });
-    return or_null ? Written::text : Written::ambiguous;
-  }
-  const Json any = schema.value("anyOf", Json());
-  if (!any.is_array()) return Written::ambiguous;
-  const auto all = [&](auto&& holds) { return std::all_of(any.begin(), any.end(), holds); };
-  if (all([](const Json& one) { return written(one) == Written::json; })) return Written::json;
-  const bool or_null = all([](const Json& one) {
-    return is_type(one, "null") || (is_type(one, "string") && written(one) == Written::text);
-  });
-  return or_null ? Written::text : Written::ambiguous;
+// What a constant says.
+std::string said(const Json& constant) {
+  return constant.is_null() ? "null" : constant.get<std::string>();
 }
 
 // Any text in which `forbidden` (ASCII) does not occur, then `next`. One node for each beginning of
@@ -163,28 +138,21 @@ class XmlCall {
   }
 
   Result<NodeId> build_value(const std::string& path, const Json& schema, NodeId next) {
-    const auto own = resolved(path, schema);
-    if (!own.ok()) return own.error();
-    switch (written(**own)) {
+    std::vector<std::string> constants;
+    const auto way = written(path, schema, constants);
+    if (!way.ok()) return way.error();
+    switch (*way) {
       case Written::json: {
         const auto rule = rules_.value(schema, path);
         if (!rule.ok()) return rule.error();
         return builder().call(*rule, next);
       }
       case Written::text:
-        for (const auto& [key, value] : (*own)->items()) {
-          if (key != "type" && key != "anyOf" && !is_annotation(key)) {
-            return at(path,
-                      fmt::format("keyword \"{}\" is not supported for text in this format", key));
-          }
-        }
         return text_without(builder(), "</parameter", next);
       case Written::constants: {
-        const Json constants =
-            (*own)->contains("const") ? Json::array({(**own)["const"]}) : (**own)["enum"];
         std::vector<NodeId> ways;
-        for (const Json& constant : constants) {
-          ways.push_back(builder().literal(constant.get<std::string>(), next));
+        for (const std::string& constant : constants) {
+          ways.push_back(builder().literal(constant, next));
         }
         return builder().any_of(ways);
       }
@@ -194,6 +162,78 @@ class XmlCall {
     return at(path,
               "a value that may be text or something else cannot be held to a schema in this "
               "format");
+  }
+
+  // Adds what the value may say, if that is a list of constants. `depth`: choices around it.
+  Result<Written> written(const std::string& path, const Json& schema,
+                          std::vector<std::string>& constants, int depth = 0) const {
+    if (depth > kDeepestChoice) return at(path, "keyword \"anyOf\" is nested too deeply");
+    const auto own = resolved(path, schema);
+    if (!own.ok()) return own.error();
+    const Json& target = **own;
+    const Json listed =
+        target.contains("const") ? Json::array({target["const"]}) : target.value("enum", Json());
+    if (listed.is_array()) return written_constants(listed, constants);
+    if (target.contains("anyOf")) return written_choice(path, target, constants, depth);
+    const Json type = target.value("type", Json());
+    if (type.is_string() && type != "string") return Written::json;
+    const Json types = type.is_string() ? Json::array({type}) : type;
+    if (!types.is_array()) return Written::ambiguous;
+    const auto count = [&](std::string_view name) {
+      return static_cast<std::size_t>(std::count(types.begin(), types.end(), Json(name)));
+    };
+    if (count("string") == 0) return Written::json;
+    if (count("string") + count("null") != types.size()) return Written::ambiguous;
+    REPLAYSSM_TRY(check_text(path, target, "type"));
+    return Written::text;
+  }
+
+  static Written written_constants(const Json& listed, std::vector<std::string>& constants) {
+    const auto holds = [&](auto&& is) { return std::all_of(listed.begin(), listed.end(), is); };
+    if (holds([](const Json& value) { return !value.is_string(); })) return Written::json;
+    if (!holds([](const Json& value) { return value.is_string() || value.is_null(); })) {
+      return Written::ambiguous;
+    }
+    for (const Json& value : listed) constants.push_back(said(value));
+    return Written::constants;
+  }
+
+  // anyOf: all JSON, or texts or constants, and null beside them.
+  Result<Written> written_choice(const std::string& path, const Json& target,
+                                 std::vector<std::string>& constants, int depth) const {
+    const Json& options = target["anyOf"];
+    if (!options.is_array() || options.empty()) return Written::ambiguous;
+    std::optional<Written> all;
+    bool all_json = true;
+    bool or_null = false;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const std::string place = fmt::format("{}/anyOf/{}", path, i);
+      const auto option = resolved(place, options[i]);
+      if (!option.ok()) return option.error();
+      const auto way = written(place, options[i], constants, depth + 1);
+      if (!way.ok()) return way;
+      all_json = all_json && *way == Written::json;
+      if (is_null(**option)) {
+        or_null = true;
+      } else if (all.value_or(*way) != *way) {
+        return Written::ambiguous;
+      } else {
+        all = *way;
+      }
+    }
+    if (all_json) return Written::json;
+    if (all == Written::text) REPLAYSSM_TRY(check_text(path, target, "anyOf"));
+    if (all == Written::constants && or_null) constants.push_back("null");
+    return *all;
+  }
+
+  // A text in this format is held to nothing but its end.
+  static Status check_text(const std::string& path, const Json& schema, std::string_view known) {
+    for (const auto& [key, value] : schema.items()) {
+      if (key == known || is_annotation(key)) continue;
+      return at(path, fmt::format("keyword \"{}\" is not supported for text in this format", key));
+    }
+    return {};
   }
 
   Result<const Json*> resolved(const std::string& path, const Json& schema) const {

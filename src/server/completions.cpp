@@ -73,6 +73,9 @@ std::optional<ApiError> generate(const std::shared_ptr<ApiContext>& context,
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     auto prompt = tokenize_prompt(tokenizer, request.prompts[i], false);
     prompt_tokens.push_back(static_cast<int>(prompt.tokens.size()));
+    if (prompt.tokens.empty()) {
+      return invalid_field("text", refuse("text", "no token", "at least one token").message);
+    }
     if (auto error = prepare(*context, request.generation, std::move(prompt.tokens), jobs[i])) {
       return error;
     }

@@ -98,7 +98,7 @@ void Frontend::find_parsers(const FrontendOptions& options) {
   };
   tool_call_parser_ = options.tool_call_parser;
   if (tool_call_parser_ == "auto") {
-    tool_call_parser_ = has("<function=") ? "qwen3_coder" : has("<tool_call>") ? "hermes" : "none";
+    tool_call_parser_ = has("<function=") ? "qwen3_coder" : has(kToolCallOpen) ? "hermes" : "none";
   }
   reasoning_parser_ = options.reasoning_parser;
   if (reasoning_parser_ == "auto") reasoning_parser_ = has(kOpenTag) ? "qwen3" : "none";
@@ -220,7 +220,7 @@ std::variant<Frontend::Constraint, ApiError> Frontend::constrain_calls(const Jso
                    [](const auto& tool) { return tool.strict; })) {
     return Constraint();
   }
-  const Gate::Calls calls = {tag("<tool_call>"), tag("</tool_call>")};
+  const Gate::Calls calls = {tag(kToolCallOpen), tag(kToolCallClose)};
   auto tokens = constrained("calls " + to_text(tools), "tools", [&] {
     return grammar::Grammar::tool_call(tool_call_parser_, callable,
                                        calls.close.token ? "" : calls.close.text);

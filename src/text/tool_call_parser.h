@@ -32,6 +32,10 @@ struct ToolCallEvent {
   bool operator==(const ToolCallEvent&) const = default;
 };
 
+// Around every call, in each format.
+inline constexpr std::string_view kToolCallOpen = "<tool_call>";
+inline constexpr std::string_view kToolCallClose = "</tool_call>";
+
 // Splits an answer into content and tool calls. Formats, by the names of --tool-call-parser:
 //
 //   qwen3_coder  <tool_call>\n<function=NAME>\n<parameter=P>\nvalue\n</parameter>\n</function>\n

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "text/tool_call_parser.h"
+
 namespace replayssm {
 
-inline constexpr std::string_view kToolCallOpen = "<tool_call>";
-inline constexpr std::string_view kToolCallClose = "</tool_call>";
 inline constexpr std::string_view kJsonWhitespace = " \t\r\n";
 
 // Where the whitespace that begins at `at` ends.

@@ -274,7 +274,7 @@ TEST(DraftHead, SampledDraftsLeaveTheDistributionOfTheTextAlone) {
   options.speculation.sampled_drafts = true;
   const auto engine = make_engine(options);
   const auto prompt = random_prompt(*engine, 12, 4);
-  constexpr int kTexts = 3000;
+  constexpr int kTexts = tests::rounds(3000);
   std::int64_t accepted = 0;
   const auto count = [&](Engine& of) {
     std::map<std::vector<TokenId>, int> counts;

@@ -299,5 +299,38 @@ TEST(EngineCache, LogProbabilitiesOfThePromptAreThoseOfAColdEngineAndReuseNothin
   }
 }
 
+// An entry that gives up its row leaves its checkpoint; here that is where another one is kept.
+TEST(EngineCache, ASequenceIsKeptWhereAnotherLeavesItsCheckpoint) {
+  const auto engine = make_engine(cached_options(6));
+  PrefixCache cache(engine->memory(), engine->ops(), {4, 0});  // fewer rows than memory has
+  SchedulerOptions scheduling;
+  scheduling.cache = &cache;
+  Scheduler scheduler(*engine, scheduling);
+  const auto ask = [&](const std::vector<TokenId>& prompt, int tokens, bool prompt_logprobs) {
+    GenerationRequest request{prompt, greedy(), tokens, true};
+    if (prompt_logprobs) request.top_logprobs = 0;
+    request.prompt_logprobs = prompt_logprobs;
+    EXPECT_TRUE(scheduler.submit(std::move(request)).ok());
+    return run_all(scheduler).front().output;
+  };
+  // Two chats of two turns. Each leaves entries at 32 (its checkpoint at 16), 40 (at 32) and 46.
+  for (const unsigned seed : {1u, 2u}) {
+    const auto prompt = random_prompt(*engine, 32, seed);
+    const auto turn = joined(prompt, ask(prompt, 9, false));
+    ask(joined(turn, random_prompt(*engine, 5, 3)), 1, false);
+  }
+  // The second chat's prompt, evaluated as a whole, is kept at 31 and at 32: the first takes the
+  // row of 32, the other that of 40, which leaves its checkpoint at 32.
+  const auto prompt = random_prompt(*engine, 32, 2);
+  const auto places = [&] {
+    std::multiset<int> tokens;
+    for (const auto& entry : cache.entries()) tokens.insert(entry.cursor.committed.tokens);
+    return tokens;
+  };
+  ASSERT_EQ(places(), (std::multiset<int>{16, 32, 32, 40, 46, 46}));
+  ask(prompt, 1, true);
+  EXPECT_EQ(places(), (std::multiset<int>{16, 16, 31, 32, 32, 46, 46}));
+}
+
 }  // namespace
 }  // namespace replayssm

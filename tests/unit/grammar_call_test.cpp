@@ -16,7 +16,8 @@ const Gate::Calls kCalls = {{"<tool_call>", std::nullopt}, {"</tool_call>", std:
 Json weather() {
   return Json::parse(R"({"type": "object", "properties": {
       "city": {"type": "string"}, "days": {"type": "integer", "minimum": 1},
-      "unit": {"$ref": "#/$defs/unit"}, "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+      "unit": {"$ref": "#/$defs/unit"}, "sky": {"anyOf": [{"$ref": "#/$defs/unit"}, {"const": "any"},
+      {"type": "null"}]}, "wind": {"enum": ["N", "S", null]}, "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
       "required": ["city", "unit"], "additionalProperties": false,
       "$defs": {"unit": {"enum": ["C", "F"]}}})");
 }
@@ -94,6 +95,14 @@ TEST(GrammarCall, QwenCallsHaveTheNamesAndArgumentsOfTheTools) {
       "<tool_call>\n<function=get_weather>\n<parameter=city>\nx\n</parameter>\n";
   check(start, city + "<parameter=days>\n@0");
   check(start, city + "<parameter=unit>\n@K");
+  const std::string unit = city + "<parameter=unit>\nF\n</parameter>\n";
+  for (const char* sky : {"C", "any", "null"}) {
+    check(start,
+          unit + "<parameter=sky>\n" + sky +
+              "\n</parameter>\n<parameter=wind>\nnull\n</parameter>\n</function>\n</tool_call>");
+  }
+  check(start, unit + "<parameter=sky>\n@K");
+  check(start, unit + "<parameter=wind>\nn@o");
   check(start, city + "<@/function>");  // unit is missing
 }
 
@@ -177,10 +186,19 @@ TEST(GrammarCall, WhatCannotBeHeldIsNamed) {
   EXPECT_EQ(refused("hermes", R"({"type": "string", "maxLength": 3})"), "");
   const std::string text = refused("qwen3_coder", R"({"type": "string", "maxLength": 3})");
   EXPECT_NE(text.find("/tools/0/properties/p: keyword \"maxLength\""), std::string::npos) << text;
+  EXPECT_NE(
+      refused("qwen3_coder", R"({"anyOf": [{"type": "string", "pattern": "a"}, {"type": "null"}]})")
+          .find("properties/p/anyOf/0: keyword \"pattern\""),
+      std::string::npos);
   EXPECT_NE(refused("qwen3_coder", R"({"type": ["string", "integer"]})"), "");
+  EXPECT_NE(refused("qwen3_coder", R"({"enum": ["a", 1]})"), "");
+  EXPECT_NE(refused("qwen3_coder", R"({"anyOf": [{"enum": ["a"]}, {"type": "integer"}]})"), "");
   EXPECT_NE(refused("qwen3_coder", R"({"type": "integer", "multipleOf": 3})").find("multipleOf"),
             std::string::npos);
   EXPECT_NE(refused("hermes", R"({"type": "integer", "multipleOf": 3})").find("multipleOf"),
+            std::string::npos);
+  EXPECT_NE(refused("qwen3_coder", R"({"anyOf": [{"type": "string"}, {"$ref": "#/properties/p"}]})")
+                .find("nested too deeply"),
             std::string::npos);
   EXPECT_NE(refused("other", "{}"), "");
 }
