@@ -8,6 +8,8 @@
 namespace replayssm::server {
 namespace {
 
+constexpr int kEventsPerTurn = 64;
+
 void append(ChoiceDelta& all, ChoiceDelta delta) {
   all.reasoning += delta.reasoning;
   all.content += delta.content;
@@ -77,12 +79,10 @@ bool Answer::submit(std::size_t generation, Job job) {
     }
     target.choices.push_back(Choice{*std::move(text), {}, {}, false});
   }
-  auto submitted = engine_.submit(
-      std::move(job.request), [self = shared_from_this(), generation](GenerationEvent event) {
-        self->exchange_->post([self, generation, moved = std::move(event)]() mutable {
-          self->handle(generation, std::move(moved));
-        });
-      });
+  auto submitted = engine_.submit(std::move(job.request),
+                                  [self = shared_from_this(), generation](GenerationEvent event) {
+                                    self->arrive({generation, std::move(event)});
+                                  });
   if (const auto* refusal = std::get_if<Refusal>(&submitted)) {
     fail(from_refusal(*refusal));
     return false;
@@ -90,6 +90,33 @@ bool Answer::submit(std::size_t generation, Job job) {
   target.id = std::get<GenerationId>(submitted);
   target.submitted = true;
   return true;
+}
+
+void Answer::arrive(Arrival arrival) {
+  {
+    const std::lock_guard lock(arrivals_mutex_);
+    arrivals_.push_back(std::move(arrival));
+    if (std::exchange(reading_, true)) return;
+  }
+  exchange_->post([self = shared_from_this()] { self->read_arrivals(); });
+}
+
+void Answer::read_arrivals() {
+  for (int i = 0; i < kEventsPerTurn; ++i) {
+    std::optional<Arrival> arrival;
+    {
+      const std::lock_guard lock(arrivals_mutex_);
+      if (closed_) arrivals_.clear();
+      if (arrivals_.empty()) {
+        reading_ = false;
+        return;
+      }
+      arrival = std::move(arrivals_.front());
+      arrivals_.pop_front();
+    }
+    handle(arrival->generation, std::move(arrival->event));
+  }
+  exchange_->post([self = shared_from_this()] { self->read_arrivals(); });
 }
 
 void Answer::handle(std::size_t generation, GenerationEvent event) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,7 +38,8 @@ struct AnswerReport {
 };
 
 // Lives as long as a generation or the exchange knows it. Everything runs in the exchange's
-// sequence; the engine's thread only posts to it.
+// sequence; the engine's thread only leaves its events, which are read some at a time: however far
+// they are ahead, a client that goes away is noticed between two turns.
 class Answer : public std::enable_shared_from_this<Answer> {
  public:
   using Report = std::function<void(const AnswerReport&)>;
@@ -66,7 +69,14 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::vector<Choice> choices;
   };
 
+  struct Arrival {
+    std::size_t generation;
+    GenerationEvent event;
+  };
+
   bool submit(std::size_t generation, Job job);
+  void arrive(Arrival arrival);  // on the engine's thread
+  void read_arrivals();
   void handle(std::size_t generation, GenerationEvent event);
   void on(std::size_t generation, const PromptProgress& progress);
   void on(std::size_t generation, PromptEvaluated& evaluated);
@@ -94,6 +104,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
   Clock::time_point started_ = Clock::now();
   bool streaming_ = false;
   bool closed_ = false;
+
+  std::mutex arrivals_mutex_;
+  std::deque<Arrival> arrivals_;
+  bool reading_ = false;  // a turn of read_arrivals() is posted or runs
 };
 
 }  // namespace replayssm::server

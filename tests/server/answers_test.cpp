@@ -231,6 +231,30 @@ TEST(ChatAnswer, ARefusalOfTheEngineHasItsStatus) {
   }
 }
 
+// An exchange whose client has gone learns of it between two turns: thousands of events that wait
+// for it are not thousands of turns before that.
+TEST(ChatAnswer, AnEngineThatIsFarAheadHoldsNobodyUp) {
+  ApiHarness harness([](const GenerationRequest&, int) { return says("again and ", false); }, {},
+                     tiny_frontend(), 1 << 16);
+  Received received;
+  const auto exchange = std::make_shared<RecordingExchange>(received);
+  Json body = chat_body("Hi", true);
+  body["max_tokens"] = 10'000;
+  harness.api.handle({"POST", kChat, "", to_text(body), "", "", "id"}, exchange);
+  ASSERT_TRUE(exchange->run());
+  for (int i = 0; i < 5'000; ++i) harness.engine.step();
+  EXPECT_EQ(exchange->posted(), 1u);
+  ASSERT_TRUE(exchange->run_one());
+  EXPECT_GT(events_of(received.stream).size(), 10u);
+  EXPECT_LT(events_of(received.stream).size(), 200u);
+  exchange->go_away();
+  harness.engine.step();
+  EXPECT_EQ(harness.engine.live(), 0);
+  const std::string stream = received.stream;
+  exchange->run();
+  EXPECT_EQ(received.stream, stream);
+}
+
 TEST(ChatAnswer, ARequestIdIsInTheStreamsOfNobodyElse) {
   ApiHarness harness([](const GenerationRequest&, int) { return says("Hi"); });
   const Json first = body_json(harness.post(kChat, chat_body("Hi")));

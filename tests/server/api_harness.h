@@ -84,14 +84,17 @@ class RecordingExchange final : public Exchange {
   // Runs what was posted; in a test everything is one thread.
   bool run() {
     bool any = false;
-    while (!work_.empty()) {
-      auto work = std::move(work_.front());
-      work_.pop_front();
-      work();
-      any = true;
-    }
+    while (run_one()) any = true;
     return any;
   }
+  bool run_one() {
+    if (work_.empty()) return false;
+    const auto work = std::move(work_.front());
+    work_.pop_front();
+    work();
+    return true;
+  }
+  std::size_t posted() const { return work_.size(); }
   void go_away() {
     closed_ = true;
     if (auto callback = std::exchange(on_closed_, nullptr)) callback();
