@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 #include "test_checkpoint.h"
 
 namespace replayssm {

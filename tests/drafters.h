@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 #include "small_engine.h"
 #include "spec/drafter.h"
 

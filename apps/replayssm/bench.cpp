@@ -1,11 +1,12 @@
 // replayssm bench: how fast one operation of one linear layer is on this machine, and how far from
-// the fewest bytes it could move.
+// the fewest bytes it could move. Whole models and servers: bench_engine.cpp, bench_serve.cpp.
 #include <fmt/format.h>
 
 #include <charconv>
 #include <memory>
 #include <string>
 
+#include "bench_engine.h"
 #include "bench_report.h"
 #include "bench_serve.h"
 #include "command.h"
@@ -188,7 +189,8 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
 
 void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "bench", "Time one operation of one layer, checked against float64 first; or a server");
+      "bench",
+      "Time one operation of one layer, checked against float64 first; a whole model; or a server");
   command->require_subcommand(1);
   add_op(*command, bench::Op::decode, "One token a row, beside the packed step", exit_code);
   add_op(*command, bench::Op::verify, "A window of drafts a row, some of them accepted", exit_code);
@@ -196,6 +198,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_op(*command, bench::Op::prefill, "A chunk of prompt a row, beside the packed step",
          exit_code);
   add_op(*command, bench::Op::conv, "The causal convolution of a window", exit_code);
+  add_bench_engine(*command, exit_code);
   add_bench_serve(*command, exit_code);
   command->footer(
       "Example: replayssm bench decode --batch 64 --gate gdn --state-dtype fp32 --json");

@@ -29,6 +29,12 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                   "Directory of a Hugging Face checkpoint. Default: the model that comes with the "
                   "program")
       ->check(CLI::ExistingDirectory);
+  command
+      .add_option("--load-format", load_format,
+                  "auto: the directory's safetensors files. dummy: random weights of the shapes in "
+                  "its config.json, to measure speed")
+      ->check(CLI::IsMember({"auto", "dummy"}))
+      ->capture_default_str();
   if (with_replay_switch) {
     command.add_flag("--disable-linear-replayssm", disable_replay,
                      "Write the recurrent state every token instead of logging and folding");
@@ -125,6 +131,7 @@ Result<EngineOptions> EngineFlags::options() const {
   if (!directory) return directory.error();
   EngineOptions options;
   options.model_path = *directory;
+  options.load_format = load_format == "dummy" ? LoadFormat::dummy : LoadFormat::checkpoint;
   options.recurrence = disable_replay ? Recurrence::packed : Recurrence::replay;
   options.fold_block = fold_block;
   options.state_type = dtype_named(state_type).value_or(DType::f32);

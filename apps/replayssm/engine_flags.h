@@ -12,6 +12,7 @@ namespace replayssm::cli {
 
 struct EngineFlags {
   std::string model_path;
+  std::string load_format = "auto";
   bool disable_replay = false;
   int fold_block = 16;
   std::string state_type = "float32";
@@ -26,7 +27,7 @@ struct EngineFlags {
   std::string ragged_verify;  // empty: compact
   bool sampled_drafts = false;
 
-  // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,
+  // Adds --model-path, --load-format, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,
   // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "command.h"
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 #include "engine_flags.h"
 #include "prompt_text.h"
 #include "selftest_bits.h"

@@ -70,7 +70,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   engine->fingerprint_ = *fingerprint;
   engine->pool_ = std::make_unique<ThreadPool>(options.threads);
   engine->ops_ = make_cpu_ops(*engine->pool_);
-  if (model_options.draft_head && !has_draft_head(options.model_path)) {
+  model_options.load_format = options.load_format;
+  if (model_options.draft_head && options.load_format == LoadFormat::checkpoint &&
+      !has_draft_head(options.model_path)) {
     return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
                   "a checkpoint with mtp.* tensors, or NGRAM");
   }
@@ -205,6 +207,11 @@ StepRow Engine::next_row(Sequence& sequence, int most_tokens) {
 void Engine::use_drafter(std::unique_ptr<Drafter> drafter) {
   drafter_ = std::move(drafter);
   runner_->keep_hidden(drafter_ == nullptr ? std::span<const int>{} : drafter_->taps());
+}
+
+std::unique_ptr<Drafter> Engine::take_drafter() {
+  runner_->keep_hidden({});
+  return std::move(drafter_);
 }
 
 int Engine::most_drafts() const {

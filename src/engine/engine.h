@@ -90,6 +90,8 @@ class Engine {
 
   // Takes the place of the drafter that the options ask for. No sequence is running.
   void use_drafter(std::unique_ptr<Drafter> drafter);
+  // Hands the drafter over, for another one to make use of it; until use_drafter() there is none.
+  std::unique_ptr<Drafter> take_drafter();
   // Null: no speculation.
   Drafter* drafter() { return drafter_.get(); }
   // The model's own; null unless the options ask for it.

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 
 namespace replayssm {
 namespace {

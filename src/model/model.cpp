@@ -12,7 +12,9 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& director
                                            LinearOps& ops) {
   Result<ModelConfig> config = load_config(directory);
   if (!config) return config.error();
-  Result<Weights> weights = load_weights(directory, *config, options.draft_head);
+  Result<Weights> weights = options.load_format == LoadFormat::dummy
+                                ? random_weights(*config, options.draft_head)
+                                : load_weights(directory, *config, options.draft_head);
   if (!weights) return weights.error();
   return make_decoder(*config, std::move(*weights), options, pool, ops);
 }

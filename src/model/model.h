@@ -48,6 +48,12 @@ struct Batch {
   std::vector<BatchRow> rows;
 };
 
+// Where a model's weights come from.
+enum class LoadFormat {
+  checkpoint,  // "auto": the directory's safetensors files
+  dummy,       // random ones of the shapes that config.json describes
+};
+
 struct ModelOptions {
   DType activations = DType::f32;  // f32 or bf16; weights stay as stored
   Recurrence recurrence = Recurrence::replay;
@@ -55,6 +61,7 @@ struct ModelOptions {
   // Whole-model bits independent of batch mates, splits and thread count.
   bool deterministic = false;
   bool draft_head = false;  // load the checkpoint's mtp.* tensors, too
+  LoadFormat load_format = LoadFormat::checkpoint;
   // The most tokens of one step. Workspace is allocated for it at load; a larger batch is refused.
   int max_step_tokens = 512;
 };
@@ -97,7 +104,7 @@ class DraftHead {
 
 class Model {
  public:
-  // Loads a Hugging Face directory. `pool` and `ops` outlive the model.
+  // Loads a Hugging Face directory, as options.load_format says. `pool` and `ops` outlive the model.
   static Result<std::unique_ptr<Model>> load(const std::filesystem::path& directory,
                                              const ModelOptions& options, ThreadPool& pool,
                                              LinearOps& ops);

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "core/bfloat16.h"
+#include "model/dummy_weights.h"
 #include "model/float8.h"
 
 namespace replayssm {
@@ -51,13 +54,13 @@ void widen(const StoredTensor& stored, float added, std::vector<float>& out) {
 }  // namespace
 
 std::string TensorReader::label(const std::string& name) const {
-  return fmt::format("{}: tensor {}", files_.find(name)->file->label(), name);
+  return fmt::format("{}: tensor {}", files_->find(name)->file->label(), name);
 }
 
 Result<const StoredTensor*> TensorReader::find(const std::string& name,
                                                const std::vector<std::int64_t>& shape,
                                                std::initializer_list<StoredType> types) {
-  const CheckpointFiles::Entry* entry = files_.find(name);
+  const CheckpointFiles::Entry* entry = files_->find(name);
   if (entry == nullptr) {
     return Error{fmt::format("tensor {}: missing; expected {}", name, shape_text(shape))};
   }
@@ -81,6 +84,12 @@ Result<const StoredTensor*> TensorReader::find(const std::string& name,
 
 Status TensorReader::read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                                  Copies& copies, WeightMatrix& out) {
+  if (files_ == nullptr) {
+    const auto& made = copies.emplace_back(dummy_matrix(name, rows, cols));
+    out = {static_cast<int>(rows), static_cast<int>(cols), DType::bf16, made.data()};
+    bytes_ += out.bytes();
+    return {};
+  }
   const auto tensor = quantisation_.float8_blocks ? find(name, {rows, cols}, kFloatsAndFloat8)
                                                   : find(name, {rows, cols}, kFloats);
   if (!tensor) return tensor.error();
@@ -154,6 +163,13 @@ Status TensorReader::parts(const std::string& name, std::int64_t rows, std::int6
 
 Status TensorReader::vector(const std::string& name, std::vector<std::int64_t> shape, float added,
                             std::vector<float>& out) {
+  if (files_ == nullptr) {
+    const auto elements =
+        std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    out = dummy_vector(name, elements, added);
+    bytes_ += static_cast<std::int64_t>(out.size() * sizeof(bf16));
+    return {};
+  }
   const auto tensor = find(name, shape, kFloats);
   if (!tensor) return tensor.error();
   widen(**tensor, added, out);
@@ -162,7 +178,8 @@ Status TensorReader::vector(const std::string& name, std::vector<std::int64_t> s
 }
 
 Status TensorReader::check_all_used() const {
-  for (const auto& [name, entry] : files_.entries()) {
+  if (files_ == nullptr) return {};
+  for (const auto& [name, entry] : files_->entries()) {
     if (used_.contains(name) || belongs_elsewhere(name) || name.ends_with("rotary_emb.inv_freq")) {
       continue;
     }

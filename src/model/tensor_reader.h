@@ -33,13 +33,19 @@ struct MatrixPart {
 // Errors of its functions name tensor, file, what it is and what is expected.
 class TensorReader {
  public:
-  // `files` and `copies` outlive the reader and every matrix that it hands out, `quantisation` the
-  // reader. Matrices that cannot stay as they are stored are converted into `copies`.
+  // `files` and `copies` outlive the reader and every matrix that it hands out. Matrices that
+  // cannot stay as they are stored are converted into `copies`.
   TensorReader(const CheckpointFiles& files, const Quantisation& quantisation,
                std::vector<AlignedBuffer<std::byte>>& copies)
-      : files_(files), quantisation_(quantisation), copies_(copies) {}
+      : files_(&files), quantisation_(quantisation), copies_(copies) {}
 
-  bool has(std::string_view name) const { return files_.find(name) != nullptr; }
+  // Without files: every tensor that is asked for is there, with random values (dummy_weights.h),
+  // matrices in bf16.
+  explicit TensorReader(std::vector<AlignedBuffer<std::byte>>& copies) : copies_(copies) {}
+
+  bool has(std::string_view name) const {
+    return files_ != nullptr && files_->find(name) != nullptr;
+  }
 
   // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16. `name` ends
   // in ".weight".
@@ -75,8 +81,8 @@ class TensorReader {
   // In which file it is and what it is, for errors.
   std::string label(const std::string& name) const;
 
-  const CheckpointFiles& files_;
-  const Quantisation& quantisation_;
+  const CheckpointFiles* files_ = nullptr;  // null: random values
+  Quantisation quantisation_;
   Copies& copies_;
   std::set<std::string, std::less<>> used_;
   std::int64_t bytes_ = 0;

@@ -13,9 +13,7 @@
 namespace replayssm {
 
 struct Weights::Storage {
-  explicit Storage(CheckpointFiles opened) : files(std::move(opened)) {}
-
-  CheckpointFiles files;
+  std::optional<CheckpointFiles> files;          // none: all weights are copies
   std::vector<AlignedBuffer<std::byte>> copies;  // matrices that could not stay as stored
 };
 
@@ -106,6 +104,22 @@ Status read_draft_head(TensorReader& reader, const ModelConfig& config, MtpWeigh
   return reader.vector("mtp.norm.weight", {hidden}, norm_offset(config), out.norm_scale);
 }
 
+// All but the output head.
+Status read_body(TensorReader& reader, const std::string& prefix, const ModelConfig& config,
+                 bool with_draft_head, Weights& out) {
+  const std::int64_t hidden = config.hidden_size;
+  REPLAYSSM_TRY(
+      reader.matrix(prefix + "embed_tokens.weight", config.vocab_rows, hidden, out.embedding));
+  for (int i = 0; i < config.layer_count(); ++i) {
+    REPLAYSSM_TRY(read_layer(reader, fmt::format("{}layers.{}.", prefix, i), config.layers[i],
+                             config, out.layers.emplace_back()));
+  }
+  REPLAYSSM_TRY(
+      reader.vector(prefix + "norm.weight", {hidden}, norm_offset(config), out.final_norm_scale));
+  if (!with_draft_head) return {};
+  return read_draft_head(reader, config, out.draft_head.emplace());
+}
+
 // The prefix that config.json suggests, unless the embedding is only found under the other one:
 // text-only copies of nested checkpoints come with either.
 std::string decoder_prefix(const TensorReader& reader, const ModelConfig& config) {
@@ -136,22 +150,11 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   auto files = CheckpointFiles::open(directory);
   if (!files) return files.error();
   Weights weights;
-  weights.storage_ = std::make_unique<Weights::Storage>(std::move(*files));
-  TensorReader reader(weights.storage_->files, config.quantisation, weights.storage_->copies);
-
-  const std::int64_t hidden = config.hidden_size;
+  weights.storage_ = std::make_unique<Weights::Storage>();
+  const CheckpointFiles& opened = weights.storage_->files.emplace(std::move(*files));
+  TensorReader reader(opened, config.quantisation, weights.storage_->copies);
   const std::string prefix = decoder_prefix(reader, config);
-  REPLAYSSM_TRY(
-      reader.matrix(prefix + "embed_tokens.weight", config.vocab_rows, hidden, weights.embedding));
-  for (int i = 0; i < config.layer_count(); ++i) {
-    REPLAYSSM_TRY(read_layer(reader, fmt::format("{}layers.{}.", prefix, i), config.layers[i],
-                             config, weights.layers.emplace_back()));
-  }
-  REPLAYSSM_TRY(reader.vector(prefix + "norm.weight", {hidden}, norm_offset(config),
-                              weights.final_norm_scale));
-  if (with_draft_head) {
-    REPLAYSSM_TRY(read_draft_head(reader, config, weights.draft_head.emplace()));
-  }
+  REPLAYSSM_TRY(read_body(reader, prefix, config, with_draft_head, weights));
   weights.bytes = reader.bytes();
 
   // A missing head is a tied one, whatever the configuration says. One that is there although the
@@ -159,13 +162,27 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   weights.head = weights.embedding;
   if (reader.has("lm_head.weight")) {
     WeightMatrix head;
-    REPLAYSSM_TRY(reader.matrix("lm_head.weight", config.vocab_rows, hidden, head));
+    REPLAYSSM_TRY(reader.matrix("lm_head.weight", config.vocab_rows, config.hidden_size, head));
     if (!config.tied_head || !same_contents(head, weights.embedding)) {
       weights.head = head;
       weights.bytes = reader.bytes();
     }
   }
   REPLAYSSM_TRY(reader.check_all_used());
+  return weights;
+}
+
+Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head) {
+  Weights weights;
+  weights.storage_ = std::make_unique<Weights::Storage>();
+  TensorReader reader(weights.storage_->copies);
+  REPLAYSSM_TRY(read_body(reader, config.tensor_prefix, config, with_draft_head, weights));
+  weights.head = weights.embedding;
+  if (!config.tied_head) {
+    REPLAYSSM_TRY(
+        reader.matrix("lm_head.weight", config.vocab_rows, config.hidden_size, weights.head));
+  }
+  weights.bytes = reader.bytes();
   return weights;
 }
 

@@ -115,6 +115,7 @@ class Weights {
  private:
   struct Storage;
   friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool);
+  friend Result<Weights> random_weights(const ModelConfig&, bool);
   std::unique_ptr<Storage> storage_;
 };
 
@@ -127,5 +128,9 @@ bool has_draft_head(const std::filesystem::path& directory);
 // the file or tensor with what was expected and what was found.
 Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config,
                              bool with_draft_head = false);
+
+// Random bf16 weights of the same shapes, for measuring speed; a model with them says nothing of
+// sense. No files.
+Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head = false);
 
 }  // namespace replayssm

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 #include "spec/acceptance.h"
 
 namespace replayssm {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 
 namespace replayssm {
 namespace {

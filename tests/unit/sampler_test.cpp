@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 #include "engine/sampler.h"
 
 namespace replayssm {

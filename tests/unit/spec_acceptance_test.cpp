@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "engine/random_stream.h"
+#include "core/random_stream.h"
 #include "spec/acceptance.h"
 
 namespace replayssm {

@@ -1,0 +1,298 @@
+#include "engine_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/random_stream.h"
+#include "engine/engine.h"
+#include "engine/memory_needs.h"
+#include "stopwatch.h"
+
+namespace replayssm::bench {
+namespace {
+
+using Texts = std::vector<std::vector<TokenId>>;
+
+// Asks another drafter, and then proposes what plain decoding gave, wrong from some place on: the
+// places are chosen so that windows commit `accepted_length` tokens in the mean.
+class SimulatedDrafter final : public Drafter {
+ public:
+  SimulatedDrafter(std::unique_ptr<Drafter> asked, const Texts& texts, double accepted_length)
+      : asked_(std::move(asked)), texts_(texts), right_(accepted_length - 1) {}
+
+  int most_drafts() const override { return asked_->most_drafts(); }
+  std::span<const int> taps() const override { return asked_->taps(); }
+  Status observe(std::span<const CommittedTokens> rows) override { return asked_->observe(rows); }
+  Status propose(std::span<DraftRequest> rows) override {
+    REPLAYSSM_TRY(asked_->propose(rows));
+    for (DraftRequest& row : rows) {
+      const std::span<const TokenId> tokens = row.sequence.tokens;
+      const auto text = std::find_if(texts_.begin(), texts_.end(), [&](const auto& known) {
+        return known.size() > tokens.size() &&
+               std::equal(tokens.begin(), tokens.end(), known.begin());
+      });
+      owed_ += right_;
+      const int right = std::clamp(static_cast<int>(owed_), 0, row.most);
+      owed_ -= right;
+      row.drafts.clear();
+      for (int i = 0; i < row.most; ++i) {
+        const std::size_t at = tokens.size() + static_cast<std::size_t>(i);
+        const TokenId truth = text != texts_.end() && at < text->size() ? (*text)[at] : 0;
+        row.drafts.push_back({i < right ? truth : truth == 0 ? 1 : truth - 1, {}});
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::unique_ptr<Drafter> asked_;
+  const Texts& texts_;
+  double right_;
+  double owed_ = 0;
+};
+
+struct Decoded {
+  DecodeTimes times;
+  Texts texts;  // prompts with their outputs
+  double prefill_tokens_per_s = 0;
+  double accepted_length = 0;
+  std::int64_t planned_bytes = 0;
+};
+
+class EngineRun {
+ public:
+  EngineRun(Engine& engine, const EngineBenchOptions& options)
+      : engine_(engine), options_(options) {}
+
+  Status admit() {
+    for (int i = 0; i < options_.batch; ++i) {
+      std::vector<TokenId> prompt;
+      for (int j = 0; j < options_.context; ++j) {
+        prompt.push_back(static_cast<TokenId>(
+            uniform_at(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j)) *
+            engine_.config().vocab_size));
+      }
+      SamplingParams greedy;
+      greedy.temperature = 0;
+      auto sequence = engine_.admit(std::move(prompt), greedy);
+      if (!sequence) return sequence.error();
+      sequences_.push_back(std::move(*sequence));
+    }
+    return {};
+  }
+
+  // The first output token of every sequence comes out of this.
+  Status prefill() {
+    for (Sequence& sequence : sequences_) {
+      while (sequence.phase() == Phase::prefill) {
+        const StepRow row = Engine::next_row(sequence, engine_.runner().limits().tokens);
+        REPLAYSSM_TRY(step({&row, 1}));
+      }
+    }
+    return {};
+  }
+
+  // One token a sequence, or a window.
+  Status decode_once() {
+    std::vector<DraftRequest> drafted;
+    std::vector<StepRow> rows;
+    for (Sequence& sequence : sequences_) {
+      const int left = options_.context + 1 + options_.outputs - tokens_of(sequence);
+      if (left == 0) continue;
+      rows.push_back(Engine::next_row(sequence, 1));
+      const int most = std::min(engine_.most_drafts(), left - 1);
+      if (most == 0) continue;
+      StepRow& window = rows.back();
+      window.phase = Phase::verify;
+      window.tokens = window.logits = 1 + most;
+      REPLAYSSM_TRY(engine_.prepare(window));
+      drafted.push_back({{sequence.tokens, sequence.memory.pages(), &sequence.drafter},
+                         most,
+                         &sequence.sampling.params(),
+                         sequence.sampling.outputs(),
+                         {}});
+    }
+    if (!drafted.empty()) REPLAYSSM_TRY(engine_.propose(drafted));
+    auto request = drafted.begin();
+    for (StepRow& row : rows) {
+      if (row.phase != Phase::verify) continue;
+      row.drafts = request->drafts;
+      row.tokens = row.logits = 1 + static_cast<int>(row.drafts.size());
+      if (row.drafts.empty()) row.phase = Phase::decode;
+      ++request;
+    }
+    return step(rows);
+  }
+
+  bool done() const {
+    return std::all_of(sequences_.begin(), sequences_.end(), [&](const Sequence& sequence) {
+      return tokens_of(sequence) == options_.context + 1 + options_.outputs;
+    });
+  }
+
+  Texts texts() const {
+    Texts texts;
+    for (const Sequence& sequence : sequences_) texts.push_back(sequence.tokens);
+    return texts;
+  }
+
+  SequenceCounters counters() const {
+    SequenceCounters sum;
+    for (const Sequence& sequence : sequences_) {
+      sum.state_bytes_read += sequence.counters.state_bytes_read;
+      sum.state_bytes_written += sequence.counters.state_bytes_written;
+      sum.windows += sequence.counters.windows;
+      sum.drafts_accepted += sequence.counters.drafts_accepted;
+    }
+    return sum;
+  }
+
+ private:
+  static int tokens_of(const Sequence& sequence) {
+    return static_cast<int>(sequence.tokens.size());
+  }
+
+  Status step(std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) REPLAYSSM_TRY(engine_.prepare(row));
+    const auto results = engine_.step(rows);
+    if (!results) return results.error();
+    for (const StepResult& result : *results) {
+      if (result.error) return *result.error;
+    }
+    return {};
+  }
+
+  Engine& engine_;
+  const EngineBenchOptions& options_;
+  std::vector<Sequence> sequences_;
+};
+
+EngineOptions engine_options(const EngineBenchOptions& options) {
+  EngineOptions engine = options.engine;
+  engine.max_running_requests = options.batch;
+  engine.context_length = options.context + 1 + options.outputs;
+  return engine;
+}
+
+// The matrices that a step multiplies with: all but an embedding that is not the head, too.
+std::int64_t weights_read(const ModelConfig& config) {
+  const std::int64_t embedding = std::int64_t{config.vocab_rows} * config.hidden_size *
+                                 static_cast<std::int64_t>(size_of(config.weight_type));
+  return planned_weight_bytes(config, false) - (config.tied_head ? 0 : embedding);
+}
+
+// `truth`: replaces the drafts, if not null.
+Result<Decoded> decode(const EngineBenchOptions& options, const EngineOptions& asked,
+                       const Texts* truth, double read_gb_per_s) {
+  auto created = Engine::create(asked);
+  if (!created) return created.error();
+  Engine& engine = **created;
+  if (truth != nullptr) {
+    engine.use_drafter(std::make_unique<SimulatedDrafter>(engine.take_drafter(), *truth,
+                                                          *options.simulated_accepted_length));
+  }
+  EngineRun run(engine, options);
+  REPLAYSSM_TRY(run.admit());
+  Status status;
+  const double prefill_us = elapsed_us([&] { status = run.prefill(); });
+  REPLAYSSM_TRY(status);
+  const SequenceCounters before = run.counters();
+  std::vector<double> steps;
+  while (!run.done()) {
+    steps.push_back(elapsed_us([&] { status = run.decode_once(); }));
+    REPLAYSSM_TRY(status);
+  }
+  const SequenceCounters after = run.counters();
+
+  Decoded decoded;
+  decoded.planned_bytes = engine.plan().used;
+  decoded.texts = run.texts();
+  const double prompts = static_cast<double>(options.batch) * options.context;
+  const double outputs = static_cast<double>(options.batch) * options.outputs;
+  decoded.prefill_tokens_per_s = prompts / prefill_us * 1e6;
+  DecodeTimes& times = decoded.times;
+  double us = 0;
+  for (const double each : steps) us += each;
+  times.seconds = us * 1e-6;
+  times.tokens_per_s = outputs / times.seconds;
+  times.steps = static_cast<std::int64_t>(steps.size());
+  times.step_us = median(std::move(steps));
+  const std::int64_t windows = after.windows - before.windows;
+  if (windows > 0) {
+    decoded.accepted_length =
+        1.0 + static_cast<double>(after.drafts_accepted - before.drafts_accepted) /
+                  static_cast<double>(windows);
+    return decoded;
+  }
+  // Weights once a step; states, records and folds as the sequences counted them; keys and values
+  // of everything before the token.
+  const double state = static_cast<double>(after.state_bytes_read - before.state_bytes_read +
+                                           after.state_bytes_written - before.state_bytes_written);
+  const double positions = options.context + 0.5 * options.outputs;
+  times.bytes_per_step = static_cast<double>(weights_read(engine.config())) +
+                         state / static_cast<double>(times.steps) +
+                         options.batch * positions *
+                             static_cast<double>(engine.memory().layout().kv_bytes_per_token());
+  times.bound_tokens_per_s = options.batch * read_gb_per_s * 1e9 / times.bytes_per_step;
+  times.fraction_of_bound = times.tokens_per_s / times.bound_tokens_per_s;
+  return decoded;
+}
+
+Status check(const EngineBenchOptions& options) {
+  if (!options.simulated_accepted_length) return {};
+  if (options.engine.speculation.algorithm == SpeculativeAlgorithm::none) {
+    return Error{"--simulated-accepted-length: needs --speculative-algorithm"};
+  }
+  const auto resolved = resolve_speculation(options.engine);
+  if (!resolved) return resolved.error();
+  const double length = *options.simulated_accepted_length;
+  if (!(length >= 1 && length <= resolved->window_max)) {
+    return refuse("--simulated-accepted-length", length,
+                  fmt::format("1 to {}, the window", resolved->window_max));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
+  REPLAYSSM_TRY(check(options));
+  const auto config = load_config(options.engine.model_path);
+  if (!config) return config.error();
+  EngineBenchReport report;
+  report.weight_bytes = planned_weight_bytes(*config, false);
+  {
+    ThreadPool pool(options.engine.threads);
+    report.threads = pool.threads();
+    const std::size_t beyond_cache = 4 * last_level_cache_bytes();
+    report.ceilings = measure_ceilings(pool, beyond_cache);
+  }
+  const double read = report.ceilings.read_gb_per_s;
+
+  EngineOptions plain = engine_options(options);
+  plain.speculation = {};
+  auto replay = decode(options, plain, nullptr, read);
+  if (!replay) return replay.error();
+  report.replay = replay->times;
+  report.prefill_tokens_per_s = replay->prefill_tokens_per_s;
+  report.planned_bytes = replay->planned_bytes;
+
+  plain.recurrence = Recurrence::packed;
+  const auto packed = decode(options, plain, nullptr, read);
+  if (!packed) return packed.error();
+  report.packed = packed->times;
+
+  if (options.engine.speculation.algorithm == SpeculativeAlgorithm::none) return report;
+  const Texts* truth = options.simulated_accepted_length ? &replay->texts : nullptr;
+  const auto drafted = decode(options, engine_options(options), truth, read);
+  if (!drafted) return drafted.error();
+  const auto resolved = resolve_speculation(options.engine);
+  report.speculative =
+      SpeculativeTimes{drafted->times, resolved->window_max, drafted->accepted_length};
+  return report;
+}
+
+}  // namespace replayssm::bench

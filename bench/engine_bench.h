@@ -1,0 +1,57 @@
+// A whole model at a fixed batch: a prompt for every sequence, then output tokens, with the
+// recurrent state logged and folded, written every step, and with drafts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ceilings.h"
+#include "core/result.h"
+#include "engine/engine_options.h"
+
+namespace replayssm::bench {
+
+struct EngineBenchOptions {
+  // Batch size, context and memory are the benchmark's to set.
+  EngineOptions engine;
+  int batch = 1;
+  int context = 256;  // tokens of every prompt, random ones
+  int outputs = 64;   // decoded tokens of every sequence, after the first one
+  // With a speculative algorithm: its drafts are made, but replaced by ones of which so many are
+  // right that a window commits this many tokens in the mean. A model with random weights has no
+  // drafter that could guess it.
+  std::optional<double> simulated_accepted_length;
+};
+
+// One way to decode.
+struct DecodeTimes {
+  double seconds = 0;
+  double tokens_per_s = 0;  // output tokens of all sequences
+  double step_us = 0;       // the median step
+  std::int64_t steps = 0;
+  double bytes_per_step = 0;      // that have to be moved; see engine_bench.cpp
+  double bound_tokens_per_s = 0;  // at the measured read ceiling
+  double fraction_of_bound = 0;
+};
+
+struct SpeculativeTimes {
+  DecodeTimes decode;
+  int window = 0;
+  double accepted_length = 0;  // tokens that a window committed, in the mean
+};
+
+struct EngineBenchReport {
+  Ceilings ceilings;
+  int threads = 0;
+  std::int64_t weight_bytes = 0;
+  std::int64_t planned_bytes = 0;  // of everything the engine allocates, weights included
+  double prefill_tokens_per_s = 0;
+  DecodeTimes replay;
+  DecodeTimes packed;  // --disable-linear-replayssm
+  std::optional<SpeculativeTimes> speculative;
+};
+
+// Errors are those of the engine, or name an option of the benchmark.
+Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options);
+
+}  // namespace replayssm::bench
