@@ -1,0 +1,71 @@
+"""Decodes with a model of a real shape and random weights, plain and with drafts, and keeps cpu-engine.json and cpu-engine.md.
+
+Drafts are made by the model's own head, then replaced by ones of which a given number is right: what a step costs is real,
+what drafters guess is not measured here.
+
+Usage: bench_engine.py REPLAYSSM OUTPUT_DIRECTORY [--shape DIR] [--batches 1 4] [--accepted 1 2 3 4] [--draft-tokens 4]
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+
+from bench_table import processor
+
+SHAPES = pathlib.Path(__file__).resolve().parent.parent / "bench" / "shapes"
+
+
+def measure(args: argparse.Namespace, batch: int, accepted: float) -> dict:
+    command = [
+        "bench", "engine", "--load-format", "dummy", "--batch", str(batch), "--context", str(args.context),
+        "--max-tokens", str(args.max_tokens), "--speculative-algorithm", "MTP", "--speculative-num-draft-tokens",
+        str(args.draft_tokens), "--simulated-accepted-length", str(accepted), "--json",
+    ]
+    found = subprocess.run([args.replayssm, *command, "--model-path", args.shape], check=True, capture_output=True, text=True)
+    row = json.loads(found.stdout)
+    row["command"] = " ".join(command)
+    row["processor"] = processor()
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def table(rows: list[dict]) -> list[str]:
+    lines = [
+        "# Decode with a whole model on a CPU",
+        "",
+        "Written by `tools/bench_engine.py` from `cpu-engine.json`, which has the command, the commit, the date and the processor",
+        "of every row. Random weights of the shapes in `bench/shapes`. Tokens per second of all sequences together; the bound is",
+        "what a step has to read and write at the read ceiling of the same run. With drafts: made by the model's own head, then",
+        "replaced by ones of which as many are right as a window is to commit in the mean; what the head costs is in the time.",
+        "",
+        "| model | threads | batch | context | prefill | plain | of the bound | replay / replay off | window | committed a window | with drafts | with drafts / plain | read GB/s | commit |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for r in rows:
+        lines.append(
+            f"| {r['model']} | {r['threads']} | {r['batch']} | {r['context']} | {r['prefill_tokens_per_s']:.1f} | "
+            f"{r['decode_tokens_per_s']:.2f} | {r['fraction_of_bound']:.2f} | {r['ratio_to_packed']:.2f} | {r['window']} | "
+            f"{r['accepted_length']:.2f} | {r['speculative_decode_tokens_per_s']:.2f} | {r['ratio_to_plain']:.2f} | "
+            f"{r['ceiling_read_gb_per_s']:.1f} | {r['commit']} |"
+        )
+    lines += ["", f"Processor: {', '.join(sorted({r['processor'] for r in rows}))}."]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("replayssm")
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--shape", default=str(SHAPES / "gdn-2b"))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--accepted", type=float, nargs="+", default=[1, 2, 3, 4])
+    parser.add_argument("--draft-tokens", type=int, default=4)
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--max-tokens", type=int, default=36)
+    args = parser.parse_args()
+    rows = [measure(args, batch, accepted) for batch in args.batches for accepted in args.accepted]
+    (args.out / "cpu-engine.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (args.out / "cpu-engine.md").write_text("\n".join(table(rows)) + "\n")
+
+
+main()
