@@ -71,14 +71,7 @@ bool Answer::submit(std::size_t generation, Job job) {
   Generation& target = generations_[generation];
   target.prompt_only = job.prompt_only;
   usage_.prompt_tokens += static_cast<int>(job.request.prompt.size());
-  for (int i = 0; i < job.request.choices; ++i) {
-    auto text = ChoiceText::make(tokenizer_, job.text, random_seed());
-    if (!text) {
-      fail(internal_error(text.error().message));
-      return false;
-    }
-    target.choices.push_back(Choice{*std::move(text), {}, {}, false});
-  }
+  const int choices = job.request.choices;
   auto submitted = engine_.submit(std::move(job.request),
                                   [self = shared_from_this(), generation](GenerationEvent event) {
                                     self->arrive({generation, std::move(event)});
@@ -89,6 +82,16 @@ bool Answer::submit(std::size_t generation, Job job) {
   }
   target.id = std::get<GenerationId>(submitted);
   target.submitted = true;
+  // After that, since a request for too many choices is refused; its events are read later.
+  const auto options = std::make_shared<const ChoiceTextOptions>(std::move(job.text));
+  for (int i = 0; i < choices; ++i) {
+    auto text = ChoiceText::make(tokenizer_, options, random_seed());
+    if (!text) {
+      fail(internal_error(text.error().message));
+      return false;
+    }
+    target.choices.push_back(Choice{*std::move(text), {}, {}, false});
+  }
   return true;
 }
 

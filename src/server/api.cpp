@@ -1,5 +1,7 @@
 #include "server/api.h"
 
+#include <strings.h>
+
 #include <fmt/format.h>
 
 #include <exception>
@@ -72,7 +74,11 @@ void Api::drain() {
 
 bool Api::authorized(const HttpRequest& request) const {
   const std::string& key = context_->options.api_key;
-  return key.empty() || same_key(request.authorization, "Bearer " + key);
+  constexpr std::string_view kScheme = "bearer ";  // in any case (RFC 9110, 11.1)
+  const std::string_view given = request.authorization;
+  return key.empty() || (given.size() > kScheme.size() &&
+                         strncasecmp(given.data(), kScheme.data(), kScheme.size()) == 0 &&
+                         same_key(given.substr(kScheme.size()), key));
 }
 
 void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
@@ -103,7 +109,12 @@ void Api::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   }
   text_work_([&route, context = context_, request = std::move(request),
               exchange = std::move(exchange)] {
-    auto error = run(route, context, request, exchange);
+    std::optional<ApiError> error;
+    try {
+      error = run(route, context, request, exchange);
+    } catch (const std::exception& exception) {  // no memory
+      error = internal_error(exception.what());
+    }
     if (!error) return;
     context->metrics.refused(error->status);
     log_request(request, error->status, error->message);
@@ -155,6 +166,9 @@ std::optional<ApiError> prepare(const ApiContext& context, const GenerationField
   job.text.stop = fields.stop;
   job.text.include_stop_text = fields.include_stop_text;
   job.text.skip_special_tokens = fields.skip_special_tokens;
+  const auto tail = std::min<std::size_t>(request.prompt.size(), kMostCharacterTokens);
+  job.text.prompt_tail.assign(request.prompt.end() - static_cast<std::ptrdiff_t>(tail),
+                              request.prompt.end());
   return std::nullopt;
 }
 

@@ -61,6 +61,11 @@ std::optional<ApiError> make_job(const ApiContext& context, const ChatRequest& r
     job.text.reasoning = prompt.opens_reasoning ? ReasoningParser::Start::in_reasoning
                                                 : ReasoningParser::Start::in_content;
   }
+  // A stop string inside forced arguments would leave half a document.
+  if (plan.calls == ChoiceTextOptions::Calls::named ||
+      plan.calls == ChoiceTextOptions::Calls::json_array) {
+    job.text.stop.clear();
+  }
   job.text.calls = plan.calls;
   job.text.call_format = frontend.tool_call_parser();
   job.text.call_name = request.tool_name;

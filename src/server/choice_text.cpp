@@ -13,24 +13,26 @@ std::size_t count_characters(std::string_view text) {
   }));
 }
 
-ChoiceText::ChoiceText(const Tokenizer& tokenizer, const ChoiceTextOptions& options,
+ChoiceText::ChoiceText(const Tokenizer& tokenizer, std::shared_ptr<const ChoiceTextOptions> options,
                        StopMatcher stop)
-    : detokenizer_(tokenizer, options.skip_special_tokens),
+    : detokenizer_(tokenizer, options->skip_special_tokens),
       stop_(std::move(stop)),
-      options_(options) {
-  if (options.reasoning) reasoning_.emplace(*options.reasoning);
+      options_(std::move(options)) {
+  if (options_->reasoning) reasoning_.emplace(*options_->reasoning);
 }
 
-Result<ChoiceText> ChoiceText::make(const Tokenizer& tokenizer, const ChoiceTextOptions& options,
+Result<ChoiceText> ChoiceText::make(const Tokenizer& tokenizer,
+                                    std::shared_ptr<const ChoiceTextOptions> options,
                                     std::uint64_t id_seed) {
-  auto stop = StopMatcher::make(options.stop, options.include_stop_text
-                                                  ? StopMatcher::MatchedText::included
-                                                  : StopMatcher::MatchedText::excluded);
+  auto stop = StopMatcher::make(options->stop, options->include_stop_text
+                                                   ? StopMatcher::MatchedText::included
+                                                   : StopMatcher::MatchedText::excluded);
   if (!stop) return stop.error();
-  ChoiceText text(tokenizer, options, *std::move(stop));
+  ChoiceText text(tokenizer, std::move(options), *std::move(stop));
   text.id_seed_ = id_seed;
-  if (options.calls == Calls::parsed) {
-    auto calls = ToolCallParser::make(options.call_format, options.tools, id_seed);
+  for (const TokenId token : text.options_->prompt_tail) text.detokenizer_.push(token);
+  if (text.options_->calls == Calls::parsed) {
+    auto calls = ToolCallParser::make(text.options_->call_format, text.options_->tools, id_seed);
     if (!calls) return calls.error();
     text.calls_.emplace(*std::move(calls));
   }
@@ -80,7 +82,7 @@ void ChoiceText::split(std::string_view text, bool last, ChoiceDelta& delta) {
 }
 
 void ChoiceText::find_calls(std::string_view text, bool last, ChoiceDelta& delta) {
-  switch (options_.calls) {
+  switch (options_->calls) {
     case Calls::none:
       delta.content += text;
       break;
@@ -105,7 +107,7 @@ void ChoiceText::take(std::vector<ToolCallEvent> events, ChoiceDelta& delta) {
       delta.content += event.text;
     } else if (event.kind == ToolCallEvent::Kind::end) {
       ++calls_seen_;
-      call_complete_ = options_.one_call;
+      call_complete_ = options_->one_call;
       if (call_complete_) return;
     } else {
       delta.calls.push_back(std::move(event));
@@ -124,7 +126,7 @@ void ChoiceText::take_named(std::string_view text, ChoiceDelta& delta) {
   if (calls_seen_ == 0) {
     event.kind = ToolCallEvent::Kind::begin;
     event.id = call_id();
-    event.name = options_.call_name;
+    event.name = options_->call_name;
     delta.calls.push_back(event);
     calls_seen_ = 1;
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +51,7 @@ struct ChoiceTextOptions {
     json_array,  // the answer is [{"name", "arguments"}, ..], as the grammar made it
   };
 
+  std::vector<TokenId> prompt_tail;  // its last tokens: they may end inside a character
   std::vector<std::string> stop;
   bool include_stop_text = false;
   bool skip_special_tokens = true;
@@ -66,7 +68,8 @@ struct ChoiceTextOptions {
 class ChoiceText {
  public:
   // `tokenizer` outlives the choice. `id_seed` makes the ids of calls. Errors: the parsers'.
-  static Result<ChoiceText> make(const Tokenizer& tokenizer, const ChoiceTextOptions& options,
+  static Result<ChoiceText> make(const Tokenizer& tokenizer,
+                                 std::shared_ptr<const ChoiceTextOptions> options,
                                  std::uint64_t id_seed);
 
   // Ignored once stopped() is true.
@@ -84,7 +87,8 @@ class ChoiceText {
  private:
   using Calls = ChoiceTextOptions::Calls;
 
-  ChoiceText(const Tokenizer& tokenizer, const ChoiceTextOptions& options, StopMatcher stop);
+  ChoiceText(const Tokenizer& tokenizer, std::shared_ptr<const ChoiceTextOptions> options,
+             StopMatcher stop);
 
   void split(std::string_view text, bool last, ChoiceDelta& delta);
   void find_calls(std::string_view text, bool last, ChoiceDelta& delta);
@@ -98,7 +102,7 @@ class ChoiceText {
   StopMatcher stop_;
   std::optional<ReasoningParser> reasoning_;
   std::optional<ToolCallParser> calls_;
-  ChoiceTextOptions options_;
+  std::shared_ptr<const ChoiceTextOptions> options_;  // of all choices
   std::uint64_t id_seed_ = 0;
 
   int tokens_ = 0;
@@ -115,6 +119,9 @@ class ChoiceText {
   };
   std::deque<Waiting> waiting_;
 };
+
+// A character has at most four bytes, and so tokens.
+inline constexpr std::size_t kMostCharacterTokens = 4;
 
 // Characters of valid UTF-8.
 std::size_t count_characters(std::string_view text);

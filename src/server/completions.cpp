@@ -6,6 +6,7 @@
 #include "server/completion_request.h"
 #include "server/generate_format.h"
 #include "server/generate_request.h"
+#include "text/detokenizer.h"
 
 namespace replayssm::server {
 namespace {
@@ -16,7 +17,9 @@ CompletionFormat::Prompt tokenize_prompt(const Tokenizer& tokenizer,
   CompletionFormat::Prompt result;
   if (auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) {
     result.tokens = std::move(*ids);
-    result.text = tokenizer.decode(result.tokens);
+    // A character that is not complete belongs to the output.
+    Detokenizer detokenizer(tokenizer, false);
+    for (const TokenId token : result.tokens) result.text += detokenizer.push(token);
   } else {
     result.text = std::get<std::string>(std::move(prompt));
     result.tokens = parse_special ? tokenizer.encode_with_added_tokens(result.text)

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/read.hpp>
 #include <utility>
@@ -24,6 +23,8 @@ namespace http = boost::beast::http;
 // is still sending, so that it gets to read the response.
 constexpr std::chrono::milliseconds kLinger{2'000};
 constexpr std::size_t kRequestIdLength = 128;
+// What is read at once, of input that nobody has asked for yet.
+constexpr std::size_t kReadBytes = 4096;
 
 // A request id goes into headers and log lines.
 bool is_plain(std::string_view text) {
@@ -37,12 +38,25 @@ bool is_malformed(const boost::system::error_code& error) {
          error != http::error::end_of_stream && error != http::error::partial_message;
 }
 
+// Empty lines before a request are skipped (RFC 9112, 2.2).
+void skip_empty_lines(beast::flat_buffer& buffer) {
+  const auto bytes = buffer.data();
+  const auto* begin = static_cast<const char*>(bytes.data());
+  const auto* end = begin + bytes.size();
+  buffer.consume(static_cast<std::size_t>(
+      std::find_if(begin, end, [](char c) { return c != '\r' && c != '\n'; }) - begin));
+}
+
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 HttpRequest request_of(http::request<http::string_body>& message) {
   HttpRequest request;
   request.method = std::string(view(message.method_string()));
-  const std::string_view target = view(message.target());
+  std::string_view target = view(message.target());
+  // The absolute form (RFC 9112, 3.2.2).
+  if (const std::size_t host = target.find("://"); host != std::string_view::npos) {
+    target = target.substr(std::min(target.find('/', host + 3), target.size()));
+  }
   const std::size_t query = target.find('?');
   request.path = std::string(target.substr(0, query));
   if (query != std::string_view::npos) request.query = std::string(target.substr(query + 1));
@@ -95,9 +109,23 @@ void Connection::read_header() {
   parser_->body_limit(host_.limits.body_bytes);
   reading_ = Reading::header;
   if (!exchange_) set_deadline(read_timer_, host_.limits.idle, &Connection::on_read_timeout);
-  http::async_read_header(
-      socket_, buffer_, *parser_,
-      [self = shared_from_this()](ErrorCode error, std::size_t) { self->on_header(error); });
+  read_first_bytes();
+}
+
+void Connection::read_first_bytes() {
+  skip_empty_lines(buffer_);
+  if (buffer_.size() > 0) {
+    return http::async_read_header(
+        socket_, buffer_, *parser_,
+        [self = shared_from_this()](ErrorCode error, std::size_t) { self->on_header(error); });
+  }
+  socket_.async_read_some(
+      buffer_.prepare(kReadBytes), [self = shared_from_this()](ErrorCode error, std::size_t bytes) {
+        if (self->closed_ || self->close_when_written_) return;
+        self->buffer_.commit(bytes);
+        if (!error) return self->read_first_bytes();
+        self->on_header(error == asio::error::eof ? ErrorCode(http::error::end_of_stream) : error);
+      });
 }
 
 void Connection::on_header(ErrorCode error) {
@@ -110,11 +138,34 @@ void Connection::on_header(ErrorCode error) {
   const bool gone = error && !is_malformed(error);
   if (exchange_ && !gone) {
     waiting_header_ = error;  // its turn comes in end_exchange()
+    watch_input();
   } else if (error) {
     refuse_unread(error);
   } else {
     read_body();
   }
+}
+
+// While a request waits behind the one that is being answered: takes what comes after its header,
+// so that its end is seen. A client that sends very much ahead is not gone.
+void Connection::watch_input() {
+  if (watching_input_ || buffer_.size() >= host_.limits.header_bytes) return;
+  watching_input_ = true;
+  socket_.async_wait(Socket::wait_read, [weak = weak_from_this()](ErrorCode error) {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->watching_input_ = false;
+    if (!error && self->exchange_ && self->waiting_header_) self->on_readable();
+  });
+}
+
+void Connection::on_readable() {
+  socket_.non_blocking(true);
+  ErrorCode error;
+  buffer_.commit(socket_.read_some(buffer_.prepare(kReadBytes), error));
+  if (error == asio::error::eof) return on_end_of_input();
+  if (error && error != asio::error::would_block) return close();
+  watch_input();
 }
 
 void Connection::read_body() {
@@ -204,13 +255,15 @@ void Connection::end_exchange(bool keep_alive) {
   exchange_.reset();
   silence_timer_.cancel();
   if (closed_) return;
+  if (keep_alive) {
+    if (const auto waiting = std::exchange(waiting_header_, std::nullopt)) {
+      return *waiting ? refuse_unread(*waiting) : read_body();
+    }
+  }
   if (!keep_alive || input_ended_) {
     close_when_written_ = true;
     if (in_flight_.empty() && queued_.empty()) linger();
     return;
-  }
-  if (const auto waiting = std::exchange(waiting_header_, std::nullopt)) {
-    return *waiting ? refuse_unread(*waiting) : read_body();
   }
   if (reading_ == Reading::header) {
     set_deadline(read_timer_, host_.limits.idle, &Connection::on_read_timeout);
@@ -221,7 +274,9 @@ void Connection::write(std::string bytes) {
   if (closed_) return;
   written_since_check_ = true;
   queued_ += bytes;
-  if (queued_.size() > host_.limits.outgoing_bytes) {
+  // A long response is no slow reader: what counts is that it takes nothing.
+  if (queued_.size() > host_.limits.outgoing_bytes && !in_flight_.empty() &&
+      Clock::now() - last_taken_ > host_.limits.stall) {
     log(LogLevel::warning, "a client reads too slowly: {} bytes wait for it, dropped",
         queued_.size());
     return close();
@@ -231,15 +286,27 @@ void Connection::write(std::string bytes) {
 
 void Connection::write_next() {
   in_flight_ = std::exchange(queued_, {});
-  set_deadline(write_timer_, host_.limits.write, &Connection::on_write_timeout);
-  asio::async_write(
-      socket_, asio::buffer(in_flight_),
-      [self = shared_from_this()](ErrorCode error, std::size_t) { self->on_written(error); });
+  taken_ = 0;
+  last_taken_ = Clock::now();
+  write_some();
 }
 
-void Connection::on_written(ErrorCode error) {
+void Connection::write_some() {
+  set_deadline(write_timer_, host_.limits.write, &Connection::on_write_timeout);
+  socket_.async_write_some(asio::buffer(in_flight_) + taken_,
+                           [self = shared_from_this()](ErrorCode error, std::size_t bytes) {
+                             self->on_written(error, bytes);
+                           });
+}
+
+void Connection::on_written(ErrorCode error, std::size_t bytes) {
   if (closed_) return;
   write_timer_.cancel();
+  if (!error) {
+    taken_ += bytes;
+    last_taken_ = Clock::now();
+    if (taken_ < in_flight_.size()) return write_some();
+  }
   in_flight_.clear();
   if (error) return close();
   if (!queued_.empty()) return write_next();
@@ -247,7 +314,8 @@ void Connection::on_written(ErrorCode error) {
 }
 
 void Connection::on_read_timeout() {
-  if (reading_ != Reading::body) return close();
+  const bool begun = reading_ == Reading::body || buffer_.size() > 0;
+  if (!begun) return close();
   socket_.cancel();  // the read ends, and its handler is not to answer
   reading_ = Reading::nothing;
   refuse_unread(asio::error::timed_out);

@@ -8,6 +8,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,10 +51,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   class HttpExchange;
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   using ErrorCode = boost::system::error_code;
+  using Clock = std::chrono::steady_clock;
   enum class Reading { header, body, nothing };
 
   void read_header();
+  void read_first_bytes();
   void on_header(ErrorCode error);
+  void watch_input();
+  void on_readable();
   void read_body();
   void on_body(ErrorCode error);
   void refuse_unread(ErrorCode error);
@@ -64,7 +69,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void write(std::string bytes);
   void write_next();
-  void on_written(ErrorCode error);
+  void write_some();
+  void on_written(ErrorCode error, std::size_t bytes);
   void set_deadline(boost::asio::steady_timer& timer, std::chrono::milliseconds after,
                     void (Connection::*expired)());
   void on_read_timeout();
@@ -88,8 +94,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<HttpExchange> exchange_;  // while a request is being answered
   std::string queued_;                      // to be written next
   std::string in_flight_;                   // being written
+  std::size_t taken_ = 0;                   // bytes of in_flight_ that the system has
+  Clock::time_point last_taken_;            // when it took some
   bool close_when_written_ = false;
   bool input_ended_ = false;
+  bool watching_input_ = false;
   std::string dropped_;
   bool closed_ = false;
   bool written_since_check_ = false;

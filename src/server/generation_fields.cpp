@@ -100,6 +100,12 @@ void read_generation_fields(RequestFields& fields, GenerationFields& target) {
                          {"bad_words", Json::array()},
                          {"allowed_token_ids", nullptr}});
   if (!fields.ok()) return;
+  for (const std::string& text : target.stop) {
+    if (text.size() <= kMostStopBytes) continue;
+    return fields.fail("stop", refuse("stop", fmt::format("a text of {} bytes", text.size()),
+                                      fmt::format("at most {} bytes", kMostStopBytes))
+                                   .message);
+  }
   if (target.max_tokens && target.min_tokens > *target.max_tokens) {
     fields.fail("min_tokens", refuse("min_tokens", target.min_tokens,
                                      fmt::format("at most max_tokens, {}", *target.max_tokens))

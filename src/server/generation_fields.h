@@ -37,6 +37,8 @@ struct GenerationFields {
 // Answers to one prompt, at most.
 inline constexpr int kMostChoices = 128;
 inline constexpr int kMostStopTexts = 4;
+// Bytes of a stop text, at most.
+inline constexpr std::size_t kMostStopBytes = 4096;
 // Alternatives of one token, at most.
 inline constexpr int kMostTopLogprobs = 20;
 

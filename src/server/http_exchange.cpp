@@ -4,8 +4,11 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/write.hpp>
+#include <exception>
 #include <sstream>
 #include <utility>
+
+#include "server/log.h"
 
 namespace replayssm::server {
 
@@ -38,7 +41,14 @@ Connection::HttpExchange::HttpExchange(std::shared_ptr<Connection> connection,
 Connection::HttpExchange::~HttpExchange() { detach(); }
 
 void Connection::HttpExchange::post(std::function<void()> work) {
-  boost::asio::post(work_.get_executor(), std::move(work));
+  boost::asio::post(work_.get_executor(), [self = shared_from_this(), work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& error) {  // no memory
+      log(LogLevel::error, "{}: dropped: {}", self->request_id_, error.what());
+      if (const auto connection = self->connection_) connection->close();
+    }
+  });
 }
 
 void Connection::HttpExchange::respond(HttpResponse response) {
@@ -125,7 +135,8 @@ void Connection::HttpExchange::add_cors(Header& header) const {
   header.set(http::field::access_control_allow_origin, allowed);
   header.set(http::field::access_control_allow_methods, "GET, POST, OPTIONS");
   header.set(http::field::access_control_allow_headers,
-             "Authorization, Content-Type, x-request-id");
+             "Authorization, *");  // the asterisk does not mean the former
+  header.set(http::field::access_control_expose_headers, "*");
   header.set(http::field::vary, "Origin");
 }
 

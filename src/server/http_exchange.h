@@ -17,7 +17,8 @@ namespace replayssm::server {
 
 // Ends when its response is complete or the connection closes, whichever is first; whoever still
 // holds it then talks to nobody.
-class Connection::HttpExchange final : public Exchange {
+class Connection::HttpExchange final : public Exchange,
+                                       public std::enable_shared_from_this<HttpExchange> {
  public:
   // `version`: 10 or 11, the request's.
   HttpExchange(std::shared_ptr<Connection> connection, const HttpRequest& request, unsigned version,

@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,6 +27,19 @@ namespace {
 // After the system had no descriptor or memory for a connection.
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr std::chrono::milliseconds kWaitForExchanges{1};
+
+// Until there is no more work. Memory that runs out for one connection is not the end of the
+// others.
+void run(asio::io_context& io) {
+  while (true) {
+    try {
+      io.run();
+      return;
+    } catch (const std::exception& error) {
+      log(LogLevel::error, "a connection's work failed: {}", error.what());
+    }
+  }
+}
 
 }  // namespace
 
@@ -117,7 +131,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerOptions& o
   REPLAYSSM_TRY(parts->listen());
   parts->accept();
   for (int i = 0; i < options.io_threads; ++i) {
-    parts->threads.emplace_back([&io = parts->io] { io.run(); });
+    parts->threads.emplace_back([&io = parts->io] { run(io); });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(parts)));
 }

@@ -14,12 +14,14 @@ namespace replayssm::server {
 struct HttpLimits {
   std::size_t header_bytes = 64 << 10;
   std::size_t body_bytes = 32 << 20;
-  // Of one connection, waiting to be written; a client that reads more slowly than that is dropped.
+  // A client that has taken nothing for `stall` while more than so many bytes wait for it is
+  // dropped.
   std::size_t outgoing_bytes = 8 << 20;
+  std::chrono::milliseconds stall{1'000};
   int connections = 4096;
   std::chrono::milliseconds idle{75'000};     // between requests, and for a request's header
   std::chrono::milliseconds body{60'000};     // for the whole body
-  std::chrono::milliseconds write{30'000};    // for what is being written to be taken
+  std::chrono::milliseconds write{30'000};    // in which a client takes at least something
   std::chrono::milliseconds silence{15'000};  // Exchange::on_silence
 };
 

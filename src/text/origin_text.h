@@ -29,7 +29,8 @@ class OriginText {
 
   // Whether all of the bytes in [begin, end) are trusted.
   bool trusted(std::size_t begin, std::size_t end) const {
-    return marks_.find_first_not_of(mark(true), begin) >= end;
+    return std::string_view(marks_).substr(begin, end - begin).find_first_not_of(mark(true)) ==
+           std::string_view::npos;
   }
 
   void append(std::string_view bytes, bool trusted) {

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <iterator>
+#include <optional>
+#include <vector>
 
 #include "text/utf8.h"
 
@@ -25,6 +26,57 @@ bool contains(const CodePointRange (&ranges)[n], char32_t code_point) {
       std::begin(ranges), std::end(ranges), code_point,
       [](char32_t value, const CodePointRange& candidate) { return value < candidate.first; });
   return range != std::begin(ranges) && code_point <= std::prev(range)->last;
+}
+
+// Canonical decomposition, marks not yet in order. Nothing if the text is not UTF-8.
+std::optional<std::vector<utf8proc_int32_t>> decomposed(std::string_view text) {
+  std::vector<utf8proc_int32_t> all;
+  while (!text.empty()) {
+    utf8proc_int32_t code_point = 0;
+    const utf8proc_ssize_t bytes =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                         static_cast<utf8proc_ssize_t>(text.size()), &code_point);
+    std::array<utf8proc_int32_t, 32> parts{};  // a character has four at most
+    int boundary = 0;
+    const utf8proc_ssize_t count =
+        bytes <= 0
+            ? -1
+            : utf8proc_decompose_char(
+                  code_point, parts.data(), parts.size(),
+                  static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
+    if (count < 0 || count > static_cast<utf8proc_ssize_t>(parts.size())) return std::nullopt;
+    all.insert(all.end(), parts.begin(), parts.begin() + count);
+    text.remove_prefix(static_cast<std::size_t>(bytes));
+  }
+  return all;
+}
+
+// Canonical ordering of every run of marks. utf8proc_map() exchanges neighbours instead, which
+// takes quadratic time: minutes for the marks that a request may have.
+void sort_marks(std::vector<utf8proc_int32_t>& text) {
+  const auto rank = [](utf8proc_int32_t code_point) {
+    return utf8proc_get_property(code_point)->combining_class;
+  };
+  const auto is_mark = [&](utf8proc_int32_t code_point) { return rank(code_point) != 0; };
+  for (auto begin = text.begin(); begin != text.end();) {
+    begin = std::find_if(begin, text.end(), is_mark);
+    const auto end = std::find_if_not(begin, text.end(), is_mark);
+    std::stable_sort(begin, end, [&](auto a, auto b) { return rank(a) < rank(b); });
+    begin = end;
+  }
+}
+
+// In normal form C. Nothing if the text is not UTF-8.
+std::optional<std::vector<utf8proc_int32_t>> composed(std::string_view text) {
+  auto code_points = decomposed(text);
+  if (!code_points) return std::nullopt;
+  sort_marks(*code_points);
+  const utf8proc_ssize_t count = utf8proc_normalize_utf32(
+      code_points->data(), static_cast<utf8proc_ssize_t>(code_points->size()),
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  if (count < 0) return std::nullopt;
+  code_points->resize(static_cast<std::size_t>(count));
+  return code_points;
 }
 
 CharacterClass class_by_category(char32_t code_point) {
@@ -158,16 +210,12 @@ void append_nfc(std::string_view text, std::string& out) {
     bool changes = false;
     const std::size_t size = nfc_chunk(text, changes);
     if (changes) {
-      utf8proc_uint8_t* composed = nullptr;
-      const utf8proc_ssize_t bytes =
-          utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                       static_cast<utf8proc_ssize_t>(size), &composed,
-                       static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-      if (bytes >= 0) {
-        out.append(reinterpret_cast<const char*>(composed), static_cast<std::size_t>(bytes));
-        std::free(composed);  // utf8proc allocates with malloc
+      if (const auto code_points = composed(text.substr(0, size))) {
+        for (const auto code_point : *code_points) {
+          append_utf8(out, static_cast<char32_t>(code_point));
+        }
       } else {
-        out += text.substr(0, size);  // out of memory, or not UTF-8: leave it as it is
+        out += text.substr(0, size);  // not UTF-8
       }
     } else {
       out += text.substr(0, size);

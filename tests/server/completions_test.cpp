@@ -92,6 +92,20 @@ TEST(Completions, EchoComesBeforeTheOutputAndIsNotDoubled) {
   EXPECT_EQ(assemble(harness.post(kText, body).stream).content, "Once there was");
 }
 
+TEST(Completions, ACharacterMayBeginInThePromptAndEndInTheOutput) {
+  const std::vector<TokenId> whole = tokens_of("x \xF0\x9F\x98\x80");
+  ASSERT_GE(whole.size(), 3u);
+  ApiHarness harness([&](const GenerationRequest&, int) {
+    Script script;
+    script.tokens = {whole.back()};
+    return script;
+  });
+  Json body = body_of(std::vector<TokenId>(whole.begin(), whole.end() - 1));
+  EXPECT_EQ(body_json(harness.post(kText, body))["choices"][0]["text"], "\xF0\x9F\x98\x80");
+  body["echo"] = true;
+  EXPECT_EQ(body_json(harness.post(kText, body))["choices"][0]["text"], "x \xF0\x9F\x98\x80");
+}
+
 TEST(Completions, LogprobsOfTheOutputHaveOffsetsInCharacters) {
   ApiHarness harness(saying("\xC3\xA9\xC3\xA9 two"));
   Json body = body_of("Once");

@@ -106,7 +106,7 @@ TEST(Endpoints, AKeyIsAskedForEverywhereButOnHealthAndThePage) {
       EXPECT_EQ(received.response.status, open.contains(test.path) ? 200 : 401) << test.path;
     }
     HttpRequest request = request_of(test);
-    request.authorization = "Bearer secret";
+    request.authorization = "bEARER secret";
     EXPECT_EQ(harness.send(std::move(request)).response.status, test.status) << test.path;
   }
 }

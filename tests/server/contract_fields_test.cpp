@@ -91,6 +91,7 @@ const std::vector<FieldCase>& refused_by_both() {
       {"best_of", 2},
       {"stop", Json::array({"a", "b", "c", "d", "e"})},
       {"stop", 5},
+      {"stop", std::string(4097, 'x')},
       {"stop", ""},
       {"stop_token_ids", "5"},
       {"stop_token_ids", Json::array({-1})},

@@ -73,6 +73,9 @@ class HttpClient {
     return true;
   }
 
+  // Received and not read by any of the functions below.
+  std::size_t received_bytes() const { return received_.size(); }
+
   static std::string request(std::string_view method, std::string_view path, std::string_view body,
                              std::string_view headers = "") {
     std::string text = std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n" +

@@ -106,7 +106,9 @@ TEST(Connection, CrossOriginPagesAreAllowedOnlyWhenNamed) {
     HttpHarness harness({}, {}, std::chrono::microseconds(200), ApiOptions{"", allowed});
     HttpClient client = harness.client();
     client.send(HttpClient::request("OPTIONS", kChat, "", origin));
-    EXPECT_EQ(client.read_response().headers.at("access-control-allow-origin"), allowed);
+    const auto preflight = client.read_response().headers;
+    EXPECT_EQ(preflight.at("access-control-allow-origin"), allowed);
+    EXPECT_EQ(preflight.at("access-control-allow-headers"), "Authorization, *");
     client.send(HttpClient::request("GET", "/health", "", origin));
     EXPECT_EQ(client.read_response().headers.at("access-control-allow-origin"), allowed);
   }
@@ -135,6 +137,31 @@ TEST(Connection, AClientThatLeavesCancelsItsGeneration) {
   }
   EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
   EXPECT_EQ(harness.server->open_exchanges(), 0);
+}
+
+// Behind its request waits another one, or an empty line.
+TEST(Connection, AClientThatLeavesIsNoticedBehindWhatItSentAhead) {
+  HttpHarness harness(talking());
+  for (const std::string& ahead : {HttpClient::request("GET", "/health", ""), std::string("\r\n"),
+                                   HttpClient::request("POST", kChat, std::string(20'000, ' '))}) {
+    HttpClient client = harness.client();
+    client.send(HttpClient::request("POST", kChat, chat_text("Hi", false, 1 << 19)) + ahead);
+    ASSERT_TRUE(eventually([&] { return harness.engine.live() == 1; }));
+    client.close();
+    EXPECT_TRUE(eventually([&] { return harness.engine.live() == 0; })) << ahead.substr(0, 20);
+  }
+  EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
+}
+
+TEST(Connection, EmptyLinesBeforeARequestAreSkipped) {
+  HttpHarness harness(saying("Hello"));
+  HttpClient client = harness.client();
+  for (int i = 0; i < 2; ++i) {
+    client.send("\r\n\r\n" + HttpClient::request("POST", kChat, chat_text("Hi")) + "\r\n");
+    EXPECT_NE(client.read_response().body.find("Hello"), std::string::npos);
+  }
+  client.send("GET http://anywhere:80/health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
 }
 
 TEST(Connection, AClientThatHasClosedItsSendingSideIsAnswered) {

@@ -87,6 +87,7 @@ TEST(Limits, AnIdleConnectionIsClosed) {
   EXPECT_TRUE(silent.ended());
   HttpClient half = harness.client();
   half.send("GET /health HT");
+  EXPECT_EQ(half.read_response().status, 408);
   EXPECT_TRUE(half.ended());
   EXPECT_TRUE(eventually([&] { return harness.server->connections() == 0; }));
 }
@@ -106,12 +107,39 @@ TEST(Limits, ALongAnswerIsNotIdle) {
   EXPECT_EQ(assemble(stream.body).content, "Hello");
 }
 
+// A response may be longer than what is allowed to wait for a client that takes nothing, and a
+// client may take its time as long as it takes something.
+TEST(Limits, ALongResponseAndASteadyReaderAreNoSlowClient) {
+  HttpLimits limits = short_limits();
+  limits.body_bytes = 1 << 20;
+  HttpHarness harness({}, limits);
+  Json body;
+  body["prompt"] = std::string(100'000, 'a') + " b";
+  const std::string request = HttpClient::request("POST", "/tokenize", to_text(body));
+  const ClientResponse whole = harness.client().post("/tokenize", to_text(body));
+  ASSERT_TRUE(whole.complete);
+  ASSERT_GT(whole.body.size(), limits.outgoing_bytes);
+  HttpClient steady(harness.server->port(), 4096);
+  steady.send(request);
+  std::size_t received = 0;
+  for (int i = 0; i < 12; ++i) {  // twice as long as a write may take without any progress
+    std::this_thread::sleep_for(limits.write / 6);
+    for (int j = 0; j < 4; ++j) steady.receive();
+    received = steady.received_bytes();
+  }
+  EXPECT_LT(received, whole.body.size());
+  EXPECT_EQ(steady.read_response().body, whole.body);
+}
+
 // The client reads nothing: its output waits up to the limit, then it is dropped and its generation
 // ends. Another client is served all the while.
 TEST(Limits, AClientThatReadsNothingIsDroppedAndHindersNobody) {
   HttpHarness harness(talking(), short_limits(), std::chrono::microseconds(50));
   HttpClient slow(harness.server->port(), 4096);
-  slow.send(HttpClient::request("POST", kChat, chat_text("Hi", true, 1 << 19)));
+  Json body = chat_body("Hi", true);
+  body["max_tokens"] = 1 << 19;
+  body["n"] = 16;  // the system's own buffers are full sooner
+  slow.send(HttpClient::request("POST", kChat, to_text(body)));
   ASSERT_TRUE(eventually([&] { return harness.engine.live() == 1; }));
   const ClientResponse other = harness.client().post(kChat, chat_text("Hi", true, 20));
   EXPECT_TRUE(other.complete);

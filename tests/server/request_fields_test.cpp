@@ -36,6 +36,23 @@ TEST(Body, WhatIsNoJsonIsRefusedAndNeverAnException) {
   }
 }
 
+TEST(Body, MembersKeepTheirOrderHoweverManyThereAre) {
+  for (const int members : {5, 40, 100'000}) {  // by searching from the first: ten seconds
+    std::string text = "{\"twice\":1";
+    for (int i = 0; i < members; ++i) text += fmt::format(",\"m{}\":[{}]", i, i);
+    text += ",\"twice\":{\"a\":2}}";
+    const auto json = parse_json(text);
+    ASSERT_TRUE(json.ok()) << json.error().message;
+    ASSERT_EQ(json->size(), static_cast<std::size_t>(members) + 1);
+    int at = -1;
+    for (const auto& [name, value] : json->items()) {
+      EXPECT_EQ(name, at < 0 ? "twice" : fmt::format("m{}", at));
+      EXPECT_EQ(value, at < 0 ? Json({{"a", 2}}) : Json::array({at}));
+      ++at;
+    }
+  }
+}
+
 TEST(Body, DeepNestingIsRefusedAnywhere) {
   Json deep = "x";
   for (int i = 0; i < kMostNesting + 1; ++i) deep = Json::array({deep});

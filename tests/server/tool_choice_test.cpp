@@ -89,6 +89,18 @@ TEST(ToolChoice, ANamedToolsArgumentsAreTheAnswer) {
   }
 }
 
+// Arguments that a stop string cuts off would be no JSON.
+TEST(ToolChoice, StopStringsDoNotCutForcedArguments) {
+  const Json choice = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  ApiHarness harness(saying(R"({"city": "Oslo", "days": 3})"));
+  Json body = tool_body(choice);
+  body["stop"] = "Os";
+  const Json answer = body_json(harness.post(kChat, body))["choices"][0];
+  ASSERT_EQ(answer["message"]["tool_calls"].size(), 1u);
+  expect_weather_call(answer["message"]["tool_calls"][0]);
+  EXPECT_EQ(answer["finish_reason"], "tool_calls");
+}
+
 TEST(ToolChoice, RequiredIsAListOfCalls) {
   ApiHarness harness(
       saying(R"([{"name": "get_weather", "arguments": {"city": "Oslo", "days": 3}}])"));
