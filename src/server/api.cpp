@@ -143,6 +143,10 @@ std::optional<ApiError> prepare(const ApiContext& context, const GenerationField
   if (prompt.empty()) {
     return invalid_field("prompt", refuse("prompt", "no token", "at least one token").message);
   }
+  if (auto error = check_token_ids(context, "stop_token_ids", fields.stop_token_ids)) return error;
+  for (const auto& [token, bias] : fields.logit_bias) {
+    if (auto error = check_token_ids(context, "logit_bias", {&token, 1})) return error;
+  }
   const int length = static_cast<int>(prompt.size());
   const int context_length = context.engine.context_length();
   if (length >= context_length) return context_exceeded(length, 0, context_length);
@@ -169,6 +173,17 @@ std::optional<ApiError> prepare(const ApiContext& context, const GenerationField
   const auto tail = std::min<std::size_t>(request.prompt.size(), kMostCharacterTokens);
   job.text.prompt_tail.assign(request.prompt.end() - static_cast<std::ptrdiff_t>(tail),
                               request.prompt.end());
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_token_ids(const ApiContext& context, std::string_view field,
+                                        std::span<const TokenId> ids) {
+  const int size = context.frontend.tokenizer().size();
+  for (const TokenId id : ids) {
+    if (id >= 0 && id < size) continue;
+    return invalid_field(field,
+                         refuse(field, id, fmt::format("token ids, 0 to {}", size - 1)).message);
+  }
   return std::nullopt;
 }
 

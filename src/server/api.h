@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "server/answer.h"
 #include "server/frontend.h"
@@ -64,6 +66,10 @@ void start_answer(const std::shared_ptr<ApiContext>& context, const HttpRequest&
 // context_length_exceeded.
 std::optional<ApiError> prepare(const ApiContext& context, const GenerationFields& fields,
                                 std::vector<TokenId> prompt, Job& job);
+
+// An error that names the first id outside of the vocabulary, and the field.
+std::optional<ApiError> check_token_ids(const ApiContext& context, std::string_view field,
+                                        std::span<const TokenId> ids);
 
 // An error unless `asked` is empty or the served name.
 std::optional<ApiError> check_model(const ApiContext& context, const std::string& asked);

@@ -156,6 +156,7 @@ std::optional<ApiError> parse_chat_request(const Json& body, ChatRequest& target
   if (target.generation.max_tokens == 0) {
     fields.fail("max_tokens", refuse("max_tokens", 0, "1 or more").message);
   }
+  check_min_tokens(fields, target.generation);
   read_messages(fields, target.messages);
   read_tools(fields, target.tools);
   read_tool_choice(fields, target);

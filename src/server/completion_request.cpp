@@ -67,8 +67,9 @@ std::optional<ApiError> parse_completion_request(const Json& body, CompletionReq
                          {"guided_json", nullptr},
                          {"structured_outputs", nullptr}});
   fields.refuse_others();
-  if (!fields.ok()) return fields.error();
   if (!target.generation.max_tokens) target.generation.max_tokens = kUsualCompletionTokens;
+  check_min_tokens(fields, target.generation);
+  if (!fields.ok()) return fields.error();
   if (*target.generation.max_tokens == 0 && !target.echo) {
     return invalid_field("max_tokens", refuse("max_tokens", 0, "1 or more without echo").message);
   }

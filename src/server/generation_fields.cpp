@@ -106,11 +106,13 @@ void read_generation_fields(RequestFields& fields, GenerationFields& target) {
                                       fmt::format("at most {} bytes", kMostStopBytes))
                                    .message);
   }
-  if (target.max_tokens && target.min_tokens > *target.max_tokens) {
-    fields.fail("min_tokens", refuse("min_tokens", target.min_tokens,
-                                     fmt::format("at most max_tokens, {}", *target.max_tokens))
-                                  .message);
-  }
+}
+
+void check_min_tokens(RequestFields& fields, const GenerationFields& target) {
+  if (!fields.ok() || !target.max_tokens || target.min_tokens <= *target.max_tokens) return;
+  fields.fail("min_tokens", refuse("min_tokens", target.min_tokens,
+                                   fmt::format("at most max_tokens, {}", *target.max_tokens))
+                                .message);
 }
 
 }  // namespace replayssm::server

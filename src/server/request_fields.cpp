@@ -41,8 +41,12 @@ std::string shown(const Json& value) {
 
 RequestFields::RequestFields(const Json& body, std::string prefix)
     : body_(body), prefix_(std::move(prefix)) {
-  if (!body_.is_object()) {
+  if (body_.is_object()) return;
+  if (prefix_.empty()) {
     fail(invalid_body("expected a JSON object"));
+  } else {
+    const std::string name = prefix_.substr(0, prefix_.size() - 1);  // without the dot
+    fail(invalid_field(name, refuse(name, shown(body_), "a JSON object").message));
   }
 }
 

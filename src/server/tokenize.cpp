@@ -16,6 +16,7 @@ std::variant<std::vector<TokenId>, ApiError> tokens_of(const ApiContext& context
     Json chat = body;
     chat.erase("return_token_strs");
     if (auto error = parse_chat_request(chat, request)) return *std::move(error);
+    if (auto error = check_model(context, request.generation.model)) return *std::move(error);
     auto rendered = context.frontend.render(request);
     if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
     return std::get<ChatPrompt>(std::move(rendered)).tokens;
@@ -34,6 +35,7 @@ std::variant<std::vector<TokenId>, ApiError> tokens_of(const ApiContext& context
     fields.fail("prompt", refuse("prompt", shown(prompt), "text, or messages instead").message);
   }
   if (!fields.ok()) return *fields.error();
+  if (auto error = check_model(context, model)) return *std::move(error);
   const auto& text = prompt.get_ref<const std::string&>();
   const Tokenizer& tokenizer = context.frontend.tokenizer();
   return parse_special ? tokenizer.encode_with_added_tokens(text) : tokenizer.encode(text);
@@ -75,6 +77,8 @@ std::optional<ApiError> detokenize(const std::shared_ptr<ApiContext>& context,
   fields.read_token_ids("tokens", tokens);
   fields.refuse_others();
   if (!fields.ok()) return fields.error();
+  if (auto error = check_model(*context, model)) return error;
+  if (auto error = check_token_ids(*context, "tokens", tokens)) return error;
   respond_later(exchange, {{"prompt", context->frontend.tokenizer().decode(tokens)}});
   return std::nullopt;
 }
@@ -86,6 +90,7 @@ std::optional<ApiError> apply_template(const std::shared_ptr<ApiContext>& contex
   if (!body) return invalid_body(body.error().message);
   ChatRequest chat;
   if (auto error = parse_chat_request(*body, chat)) return error;
+  if (auto error = check_model(*context, chat.generation.model)) return error;
   auto rendered = context->frontend.render(chat);
   if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
   respond_later(exchange, {{"prompt", std::get<ChatPrompt>(rendered).text}});

@@ -86,6 +86,7 @@ const std::vector<FieldCase>& refused_by_both() {
       {"logit_bias", {{"12", 101}}},
       {"logit_bias", {{"x", 1}}},
       {"logit_bias", Json::array({1})},
+      {"logit_bias", {{"999999", 1}}},
       {"n", 0},
       {"n", 129},
       {"best_of", 2},
@@ -95,6 +96,7 @@ const std::vector<FieldCase>& refused_by_both() {
       {"stop", ""},
       {"stop_token_ids", "5"},
       {"stop_token_ids", Json::array({-1})},
+      {"stop_token_ids", Json::array({999999})},
       {"stream", "yes"},
       {"stream_options", {{"include_usage", true}}},  // without stream
       {"stream_options", 5},
