@@ -26,7 +26,7 @@ class Shape:
     heads: int = 4
     key_value_heads: int = 2
     head_dim: int = 64
-    rope_theta: float = 10000.0
+    rope_theta: float = 1e6
     eps: float = 1e-6
 
 

@@ -1,5 +1,6 @@
 """Writes and reads a drafter's directory, models/tiny-NAME: config.json and model.safetensors."""
 
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -7,11 +8,22 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import checkpoint
+from draft_block import Shape
 
 LIMIT = 12 << 20  # bytes of a drafter that is shipped
+SIZES = {  # fields of Shape by their names in config.json
+    "head_dim": "head_dim",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "key_value_heads": "num_key_value_heads",
+    "layers": "num_hidden_layers",
+    "eps": "rms_norm_eps",
+    "rope_theta": "rope_theta",
+}
 
 
 def folder_of(parent: Path, drafter) -> Path:
+    """Where a drafter, or a kind of drafter, lies."""
     return parent / f"tiny-{drafter.name}"
 
 
@@ -37,29 +49,29 @@ def save(parent: Path, drafter, target_config, history: dict[str, float]) -> Pat
     config = {
         "attention_bias": False,
         "dtype": "bfloat16",
-        "head_dim": shape.head_dim,
         "hidden_act": "silu",
         "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
         "layer_types": ["full_attention"] * shape.layers,
         "max_position_embeddings": target_config.max_position_embeddings,
         "model_type": "qwen3",
-        "num_attention_heads": shape.heads,
-        "num_hidden_layers": shape.layers,
-        "num_key_value_heads": shape.key_value_heads,
         "num_target_layers": target_config.num_hidden_layers,
-        "rms_norm_eps": shape.eps,
-        "rope_theta": shape.rope_theta,
         "sliding_window": None,
         "vocab_size": shape.vocabulary,
-    } | drafter.configuration()
+    }
+    config |= {key: getattr(shape, field) for field, key in SIZES.items()}
+    config |= drafter.configuration()
     checkpoint.write_json(folder / "config.json", dict(sorted(config.items())))
     return folder
 
 
-def load_weights(parent: Path, drafter) -> dict[str, float]:
-    """Reads the weights into an fp32 drafter; returns the history of their training."""
-    with safe_open(folder_of(parent, drafter) / "model.safetensors", "pt") as file:
+def load(parent: Path, kind: type, target: Shape):
+    """The fp32 drafter of a kind that `parent` holds, and the history of its training."""
+    folder = folder_of(parent, kind)
+    config = checkpoint.read_json(folder / "config.json")
+    layers = config.get("dflash_config", config)["target_layer_ids"]
+    sizes = {field: config[key] for field, key in SIZES.items()}
+    drafter = kind(dataclasses.replace(target, target_layer_ids=tuple(layers), **sizes))
+    with safe_open(folder / "model.safetensors", "pt") as file:
         drafter.load_state_dict({name: file.get_tensor(name).float() for name in file.keys()})
         facts = file.metadata()
-    return {name: float(facts[name]) for name in ("batches", "blocks", "seconds")}
+    return drafter, {name: float(facts[name]) for name in ("batches", "blocks", "seconds")}

@@ -138,8 +138,7 @@ def main() -> None:
     renderer = chats.Renderer(options.model)
     rows = score.read_eval(options.eval or options.model / "eval.jsonl", options.limit)
     for name in options.names.split(","):
-        drafter = DRAFTERS[name](shape)
-        history = draft_checkpoint.load_weights(options.drafters, drafter)
+        drafter, history = draft_checkpoint.load(options.drafters, DRAFTERS[name], shape)
         drafter.to(options.device)
         measured = figures(drafter, target, renderer, rows)
         print(json.dumps({"drafter": name} | measured))

@@ -114,6 +114,7 @@ def main() -> None:
         options.prose_rows,
     )
     batches = iter(DataLoader(rows, batch_size=None, num_workers=options.workers))
+    random.seed(options.seed)
     torch.manual_seed(options.seed)
     delta_rule.install("torch")
     shape = teacher.shape_of(options.model)
@@ -122,8 +123,10 @@ def main() -> None:
 
     training = []
     for name in options.drafters.split(","):
-        drafter = DRAFTERS[name](shape)
-        before = draft_checkpoint.load_weights(options.start_from, drafter) if options.start_from else {}
+        if options.start_from:
+            drafter, before = draft_checkpoint.load(options.start_from, DRAFTERS[name], shape)
+        else:
+            drafter, before = DRAFTERS[name](shape), {}
         drafter.to(options.device)
         optimizer = Optimizer(drafter, options.learning_rate, options.device)
         training.append((drafter, optimizer, before))
