@@ -10,7 +10,6 @@ import argparse
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
 import dflash2
 import teacher
@@ -56,7 +55,7 @@ def attention(own, x, context, start: int, shape):
 
 
 def convolved(conv, x, normed, side: int):
-    """y[k, c] = sum over taps of (base[side, tap, c] + delta[k, side, tap, group of c]) x[k - tap, c]."""
+    """y[k, c] = sum over taps: (base[side, tap, c] + delta[k, side, tap, group]) x[k - tap, c]."""
     y = torch.zeros_like(x)
     for k in range(x.shape[0]):
         delta = conv.kernel_projection(normed[k]).view(2, dflash2.TAPS, -1)[side]

@@ -15,7 +15,7 @@ RANK, CANDIDATES = 64, 16
 
 
 class BlockConvolution(nn.Module):
-    """Taps over the slots of a block: a base kernel a channel plus one a group, read from the input."""
+    """Taps over the slots of a block: a base kernel a channel, one a group made of the input."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -26,7 +26,7 @@ class BlockConvolution(nn.Module):
         nn.init.zeros_(self.kernel_projection.weight)
 
     def kernels(self, x):
-        """x [.., slots, width] -> the kernels [.., slots, TAPS, width] before and after a sub-layer."""
+        """x [.., slots, width] -> kernels [.., slots, TAPS, width] before and after a sub-layer."""
         delta = self.kernel_projection(x).unflatten(-1, (2, TAPS, -1))
         kernels = self.base_kernel + delta.repeat_interleave(GROUP, dim=-1)
         return kernels.to(x.dtype).unbind(-3)

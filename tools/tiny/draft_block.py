@@ -34,10 +34,10 @@ class Shape:
 class Blocks:
     """Blocks of some rows, and what the target says about each of the drafts.
 
-    features [rows, tokens, layers * hidden]; starts [rows, blocks]; tokens [rows, blocks, 1 + drafts]
-    the anchor and the text after it; best [rows, blocks, drafts] the target's best token at start + 1
-    and on; counted [rows, blocks, drafts] is false outside the document and where the text before the
-    draft is not what the target itself would say.
+    features [rows, tokens, layers * hidden]; starts [rows, blocks]; tokens [rows, blocks,
+    1 + drafts] the anchor and the text after it; best [rows, blocks, drafts] the target's best
+    token at start + 1 and on; counted [rows, blocks, drafts] is false outside the document and
+    where the text before the draft is not what the target itself would say.
     """
 
     features: torch.Tensor

@@ -13,7 +13,8 @@ The folder holds no embedding and no output head: both are the target's.
 
 | | |
 | --- | --- |
-| layers | {layers}, attention of {heads} query and {key_value_heads} key/value heads of size {head_dim} |
+| layers | {layers} |
+| attention | {heads} query, {key_value_heads} key/value heads, head size {head_dim} |
 | hidden, feed-forward | {hidden}, {intermediate} |
 | target features | the residual stream after layers {target_layers} |
 | block | {slots} rows |
@@ -44,9 +45,10 @@ Apache-2.0, as the repository; the notices of the texts behind it are in
 [models/tiny/NOTICE](../tiny/NOTICE).
 """
 
+SIZES = ("layers", "heads", "key_value_heads", "head_dim", "hidden", "intermediate")
 CONFIDENCE = """
 The confidence head's mean is {confidence:.3f} where {acceptance:.3f} of the drafts were accepted;
-its expected calibration error over ten bins is {calibration_error:.3f}, with no temperatures fitted.
+its expected calibration error over ten bins is {calibration_error:.3f}, no temperatures fitted.
 """
 
 
@@ -80,9 +82,6 @@ def write(folder: Path, drafter, history: dict, measured: dict, device: str) -> 
         batches=f"{history['batches']:.0f}",
         blocks=f"{history['blocks']:.0f}",
         seconds=f"{history['seconds']:.0f}",
-        **{
-            field: getattr(shape, field)
-            for field in ("layers", "heads", "key_value_heads", "head_dim", "hidden", "intermediate")
-        },
+        **{field: getattr(shape, field) for field in SIZES},
     )
     (folder / "README.md").write_text(card, "utf-8")

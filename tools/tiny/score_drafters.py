@@ -1,4 +1,4 @@
-"""Scores drafters on held-out problems: accepted length by task, greedy, and writes the model cards.
+"""Scores drafters on held-out problems: accepted length by task, greedy; writes model cards.
 
     python score_drafters.py --model ../../models/tiny --drafters ../../models [--card]
 
@@ -28,7 +28,7 @@ BINS = 10
 
 @dataclass
 class Tally:
-    """Rounds of one task; tried[k] of them had draft k + 1 verified, and accepted[k] accepted it."""
+    """Rounds of one task; accepted[k] of them accepted draft k + 1."""
 
     problems: int = 0
     skipped: int = 0  # the target's own answer is not the expected one
@@ -80,7 +80,7 @@ def add_problem(tally: Tally, drafter, target, prompt: list[int], answer: list[i
 
 
 def calibration_error(judged: list[tuple[float, bool]]) -> float:
-    """Mean distance between confidence and acceptance over ten bins of confidence, by their size."""
+    """Mean distance of confidence from acceptance over ten bins of confidence, by their size."""
     bins: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for confidence, right in judged:
         bins[min(int(confidence * BINS), BINS - 1)].append((confidence, right))

@@ -10,7 +10,7 @@ from draft_block import Blocks, Shape
 
 
 def shape_of(folder: Path) -> Shape:
-    """The drafter's shape for a target directory; the mask is the first embedding row without a token."""
+    """The drafter's shape for a target directory; the mask is the first row without a token."""
     config = checkpoint.read_json(folder / "config.json")
     added = checkpoint.read_json(folder / "tokenizer.json")["added_tokens"]
     real = max(token["id"] for token in added) + 1
@@ -45,7 +45,7 @@ class Teacher:
 
     @torch.no_grad()
     def __call__(self, ids):
-        """ids [rows, tokens] -> features [rows, tokens, layers * hidden], and the best next tokens."""
+        """ids [rows, tokens] -> features [rows, tokens, layers * hidden], best next tokens."""
         hidden = self.model.model(input_ids=ids, use_cache=False).last_hidden_state
         best = (hidden @ self.embedding[: self.real_vocabulary].T).argmax(-1)
         features = torch.cat([self.kept[layer] for layer in sorted(self.kept)], dim=-1)
