@@ -47,9 +47,19 @@ def tokenize_prose(corpus: Path, model: Path) -> dict[str, np.ndarray]:
 class Rows(IterableDataset):
     """Endless batches (ids [rows, length], loss classes [rows, length])."""
 
-    def __init__(self, model: Path, prose: Path, filler: Path, rows: int, length: int, seed: int):
+    def __init__(
+        self,
+        model: Path,
+        prose: Path,
+        filler: Path,
+        rows: int,
+        length: int,
+        seed: int,
+        prose_rows: float = PROSE_ROWS,
+    ):
         self.model, self.prose, self.filler = model, prose, filler
         self.rows, self.length, self.seed = rows, length, seed
+        self.prose_rows = prose_rows
 
     def __iter__(self):
         worker = get_worker_info()
@@ -67,7 +77,7 @@ class Rows(IterableDataset):
 
     def row(self) -> tuple[np.ndarray, np.ndarray]:
         ids, classes, used = [], [], 0
-        while self.rng.random() >= PROSE_ROWS or used:
+        while self.rng.random() >= self.prose_rows or used:
             chat_ids, written = self.waiting or self.renderer(chats.chat(self.rng))
             self.waiting = None
             if used + len(chat_ids) + 1 > self.length:
