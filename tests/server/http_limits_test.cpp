@@ -138,7 +138,10 @@ TEST(Limits, AClientThatReadsNothingIsDroppedAndHindersNobody) {
   HttpClient slow(harness.server->port(), 4096);
   Json body = chat_body("Hi", true);
   body["max_tokens"] = 1 << 19;
-  body["n"] = 16;  // the system's own buffers are full sooner
+  // The system's own buffers are full sooner.
+  body["n"] = 16;
+  body["logprobs"] = true;
+  body["top_logprobs"] = 20;
   slow.send(HttpClient::request("POST", kChat, to_text(body)));
   ASSERT_TRUE(eventually([&] { return harness.engine.live() == 1; }));
   const ClientResponse other = harness.client().post(kChat, chat_text("Hi", true, 20));
