@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/aligned_buffer.h"
@@ -30,16 +31,28 @@ struct MatrixPart {
   std::vector<RowRange> rows;
 };
 
+// What the tensors in use lie in.
+struct CheckpointStorage {
+  explicit CheckpointStorage(CheckpointFiles opened) : files(std::move(opened)) {}
+
+  CheckpointFiles files;
+  std::vector<AlignedBuffer<std::byte>> copies;  // matrices that could not stay as stored
+};
+
 // Errors of its functions name tensor, file, what it is and what is expected.
 class TensorReader {
  public:
-  // `files` and `copies` outlive the reader and every matrix that it hands out, `quantisation` the
-  // reader. Matrices that cannot stay as they are stored are converted into `copies`.
-  TensorReader(const CheckpointFiles& files, const Quantisation& quantisation,
-               std::vector<AlignedBuffer<std::byte>>& copies)
-      : files_(files), quantisation_(quantisation), copies_(copies) {}
+  // `storage` outlives the reader and every matrix that it hands out, `quantisation` the reader.
+  // Matrices that cannot stay as they are stored are converted into copies.
+  TensorReader(CheckpointStorage& storage, const Quantisation& quantisation)
+      : files_(storage.files), quantisation_(quantisation), copies_(storage.copies) {}
 
   bool has(std::string_view name) const { return files_.find(name) != nullptr; }
+  // The shape of a tensor; empty where there is none.
+  std::vector<std::int64_t> shape_of(std::string_view name) const {
+    const CheckpointFiles::Entry* entry = files_.find(name);
+    return entry == nullptr ? std::vector<std::int64_t>{} : entry->tensor->shape;
+  }
 
   // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16. `name` ends
   // in ".weight".
@@ -55,9 +68,13 @@ class TensorReader {
   Status vector(const std::string& name, std::vector<std::int64_t> shape, float added,
                 std::vector<float>& out);
 
+  // A tensor that is left out, because another file's takes its place: it must have this shape.
+  Status leave_out(const std::string& name, const std::vector<std::int64_t>& shape);
+
   // A tensor that the configuration does not call for means that the model is not the one the
-  // configuration describes: refused rather than left out.
-  Status check_all_used() const;
+  // configuration describes: refused rather than left out. Names that begin with one of
+  // `owned_by_others` are other readers' business.
+  Status check_all_used(std::span<const std::string_view> owned_by_others = {}) const;
 
   // Of the tensors used so far, as they are used.
   std::int64_t bytes() const { return bytes_; }
