@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "embedded_model.h"
+#include "engine/memory_needs.h"
 #include "ops/cpu_isa.h"
 #include "terminal.h"
 
@@ -58,28 +59,33 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
 
 void EngineFlags::add_speculation_to(CLI::App& command) {
   command.add_option("--speculative-algorithm", speculative_algorithm,
-                     "Who drafts tokens that the model verifies several at a time: NGRAM, or EAGLE "
-                     "(NEXTN, MTP), the model's own draft head. Default: nobody");
+                     "Who drafts tokens that the model verifies several at a time: NGRAM; EAGLE "
+                     "(NEXTN, MTP), the model's own draft head; DFLASH or DSPARK, a block drafter. "
+                     "Default: nobody");
   command
-      .add_option("--speculative-num-draft-tokens", draft_tokens,
-                  "Tokens verified in one step, the newest sampled one included. Default: 12 with "
-                  "NGRAM, --speculative-num-steps + 1 with EAGLE")
+      .add_option(
+          "--speculative-num-draft-tokens", draft_tokens,
+          "Tokens verified in one step, the newest sampled one included. Default: 12 with "
+          "NGRAM, --speculative-num-steps + 1 with EAGLE, the drafter's block with the others")
       ->check(CLI::Range(1, 1024));
   command
       .add_option("--speculative-num-steps", draft_steps,
                   "Drafts that a draft head makes one after the other. Default: 3")
       ->check(CLI::Range(1, 1023));
-  command.add_option("--speculative-draft-model-path", draft_model_path,
-                     "Directory of a drafter's checkpoint; none of the algorithms takes one");
+  command.add_option(
+      "--speculative-draft-model-path", draft_model_path,
+      "Directory of a DFlash or DSpark drafter. Default, with the model that comes with "
+      "the program: its own");
   command
       .add_option("--speculative-ragged-verify", ragged_verify,
                   "How requests with different numbers of drafts are verified together. compact: "
                   "each its own. static, cap-accept: all a whole window, of which cap-accept "
                   "believes only the drafts there were. Default: compact")
       ->check(CLI::IsMember({"static", "cap-accept", "compact"}));
-  command.add_flag("--speculative-sampled-drafts", sampled_drafts,
-                   "With a temperature, EAGLE draws its drafts and rejection sampling decides. "
-                   "Otherwise the text is that of plain decoding with the same seed");
+  command.add_flag(
+      "--speculative-sampled-drafts", sampled_drafts,
+      "With a temperature, drafters with weights draw their drafts and rejection sampling decides. "
+      "Otherwise the text is that of plain decoding with the same seed");
 }
 
 Result<SpeculationOptions> EngineFlags::speculation() const {
@@ -107,11 +113,13 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
   options.draft_tokens = draft_tokens;
   options.steps = draft_steps;
   options.draft_model_path = draft_model_path;
+  if (draft_model_path.empty() && model_path.empty() && has_draft_model(*algorithm)) {
+    auto drafter = embedded_drafter(*algorithm);
+    if (!drafter) return drafter.error();
+    options.draft_model_path = std::move(*drafter);
+  }
   options.ragged_verify = *ragged;
   options.sampled_drafts = sampled_drafts;
-  const auto plan = plan_speculation(options, fold_block);
-  if (!plan) return plan.error();
-  if (!plan->note.empty()) print_error(plan->note);
   return options;
 }
 
@@ -134,6 +142,10 @@ Result<EngineOptions> EngineFlags::options() const {
   auto speculative = speculation();
   if (!speculative) return speculative.error();
   options.speculation = std::move(*speculative);
+  std::string note;
+  const auto resolved = resolve_speculation(options, &note);
+  if (!resolved) return resolved.error();
+  if (!note.empty()) print_error(note);
   return options;
 }
 

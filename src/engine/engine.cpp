@@ -9,6 +9,7 @@
 #include "engine/sequence_archive.h"
 #include "model/weights.h"
 #include "spec/acceptance.h"
+#include "spec/block_drafter.h"
 #include "spec/mtp_drafter.h"
 #include "spec/ngram_drafter.h"
 
@@ -78,12 +79,24 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   if (!model) return model.error();
   engine->model_ = std::move(*model);
 
+  auto drafter = load_drafter_config(options, *config);
+  if (!drafter) return drafter.error();
+  BlockDraftConfig* block = *drafter ? &**drafter : nullptr;
+  BlockDraftWeights drafter_weights;
+  if (block != nullptr) {
+    auto weights = load_block_draft_weights(options.speculation.draft_model_path, *block);
+    if (!weights) return weights.error();
+    drafter_weights = std::move(*weights);
+    block->confidence = drafter_weights.confidence.has_value();
+  }
+
   const SequenceLayout layout =
       sequence_layout(*config, model_options, engine->ops_->state_type_for(options.state_type),
-                      options.page_tokens);
+                      options.page_tokens, block);
   const StepLimits limits = step_limits(options);
-  auto plan = plan_engine(options, *config, model_options, layout, engine->model_->weight_bytes(),
-                          0, engine->threads());
+  auto plan = plan_engine(options, *config, model_options, layout,
+                          {engine->model_->weight_bytes(), drafter_weights.bytes}, block,
+                          engine->threads());
   if (!plan) return plan.error();
   engine->plan_ = std::move(plan->memory);
   engine->context_length_ = plan->context_length;
@@ -95,22 +108,35 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
                                        options.poison);
   engine->runner_ =
       std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
-  engine->use_drafter(engine->make_drafter());
+  engine->use_drafter(engine->make_drafter(block, std::move(drafter_weights)));
   return engine;
 }
 
-std::unique_ptr<Drafter> Engine::make_drafter() {
+std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
+                                              BlockDraftWeights weights) {
   const int most = options_.window_max - 1;
+  const int first_draft_layer = memory_->layout().attention_layers;
   switch (options_.speculation.algorithm) {
     case SpeculativeAlgorithm::none:
       return nullptr;
     case SpeculativeAlgorithm::ngram:
       return std::make_unique<NgramDrafter>(most);
     case SpeculativeAlgorithm::mtp:
-      return std::make_unique<MtpDrafter>(
-          *model_->draft_head(), memory_->pages().kv(memory_->layout().attention_layers), config(),
-          MtpDrafter::Sizes{most, options_.step_tokens, plan_.rows},
+      return std::make_unique<MtpDrafter>(*model_->draft_head(),
+                                          memory_->pages().kv(first_draft_layer), config(),
+                                          MtpDrafter::Sizes{most, options_.step_tokens, plan_.rows},
+                                          options_.speculation.sampled_drafts);
+    case SpeculativeAlgorithm::dflash:
+    case SpeculativeAlgorithm::dspark: {
+      std::vector<KvView> kv;
+      for (int i = 0; i < block->decoder.layer_count(); ++i) {
+        kv.push_back(memory_->pages().kv(first_draft_layer + i));
+      }
+      return std::make_unique<BlockDrafter>(
+          *block, std::move(weights), *model_, model_->options(), *pool_, *ops_, std::move(kv),
+          BlockDrafter::Sizes{most, options_.step_tokens, plan_.rows},
           options_.speculation.sampled_drafts);
+    }
   }
   return nullptr;
 }

@@ -18,6 +18,7 @@
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
+#include "model/block_draft_weights.h"
 #include "model/model.h"
 #include "ops/linear_ops.h"
 #include "replay/memory_plan.h"
@@ -109,7 +110,8 @@ class Engine {
 
  private:
   Engine() = default;
-  std::unique_ptr<Drafter> make_drafter();
+  // `block`: the block drafter that the options ask for, or null, and its weights.
+  std::unique_ptr<Drafter> make_drafter(const BlockDraftConfig* block, BlockDraftWeights weights);
   Status read_logits(const StepRow& row, std::span<const float> logits, int first_row,
                      StepResult& result);
   Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int first_row,

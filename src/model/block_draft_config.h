@@ -4,6 +4,7 @@
 // 2607.05147).
 #pragma once
 
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -46,7 +47,7 @@ struct BlockDraftConfig {
   int selector_top = 0;
   double embedding_scale = 1.0;
   double output_multiplier = 1.0;
-  double softcap = 0.0;  // of the selector's logits, after the multiplier: c tanh(x / c); 0: none
+  double softcap = 0.0;  // of the logits, after the multiplier: c tanh(x / c); 0: none
 
   MarkovKind markov = MarkovKind::none;
   int markov_rank = 0;
@@ -56,6 +57,12 @@ struct BlockDraftConfig {
   std::vector<double> confidence_temperatures;
 
   int drafts() const { return from_anchor ? block : block - 1; }
+  // What becomes of a logit of the target's head.
+  bool scales_logits() const { return output_multiplier != 1.0 || softcap > 0; }
+  float scaled_logit(float logit) const {
+    const double scaled = logit * output_multiplier;
+    return static_cast<float>(softcap > 0 ? softcap * std::tanh(scaled / softcap) : scaled);
+  }
   int features() const { return static_cast<int>(target_layers.size()); }
   // Made for the other algorithm: DSpark's classes have heads that DFlash has not.
   bool has_dspark_heads() const { return markov != MarkovKind::none || confidence.value_or(false); }

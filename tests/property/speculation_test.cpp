@@ -187,9 +187,9 @@ void poison_beyond(Engine& engine, const Sequence& sequence, int byte) {
       const PageId page = pages[static_cast<std::size_t>(i / layout.page_tokens)];
       const int offset = i % layout.page_tokens;
       std::memset(memory.pages().keys_at(layer, page, offset), byte,
-                  memory.pages().position_bytes());
+                  memory.pages().position_bytes(layer));
       std::memset(memory.pages().values_at(layer, page, offset), byte,
-                  memory.pages().position_bytes());
+                  memory.pages().position_bytes(layer));
     }
   }
 }
