@@ -14,6 +14,7 @@ inline void set_drafter(EngineOptions& options, const DrafterKind& kind, const T
   options.speculation.algorithm =
       kind.dspark ? SpeculativeAlgorithm::dspark : SpeculativeAlgorithm::dflash;
   options.speculation.draft_model_path = files.path();
+  options.speculation.step_rates = "none";  // all drafts are verified, however slow this machine is
 }
 
 // One directory for each kind, until the program ends.

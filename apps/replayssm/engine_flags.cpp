@@ -86,6 +86,16 @@ void EngineFlags::add_speculation_to(CLI::App& command) {
       "--speculative-sampled-drafts", sampled_drafts,
       "With a temperature, drafters with weights draw their drafts and rejection sampling decides. "
       "Otherwise the text is that of plain decoding with the same seed");
+  command
+      .add_option(
+          "--speculative-confidence-threshold", confidence_threshold,
+          "Drafts are verified up to the first that a DSPARK drafter with a confidence head "
+          "holds less likely than this to be accepted. Default: 0, all")
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--speculative-step-rates", step_rates,
+                     "By what DSPARK chooses how many drafts are verified: measure (how fast steps "
+                     "are, at start), none (all are), or a JSON file of tokens and steps a second. "
+                     "Default: measure");
 }
 
 Result<SpeculationOptions> EngineFlags::speculation() const {
@@ -96,7 +106,9 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
           {"--speculative-num-steps", draft_steps != 0},
           {"--speculative-draft-model-path", !draft_model_path.empty()},
           {"--speculative-ragged-verify", !ragged_verify.empty()},
-          {"--speculative-sampled-drafts", sampled_drafts}}) {
+          {"--speculative-sampled-drafts", sampled_drafts},
+          {"--speculative-confidence-threshold", confidence_threshold != 0},
+          {"--speculative-step-rates", !step_rates.empty()}}) {
       if (given) return Error{fmt::format("{}: needs --speculative-algorithm", flag)};
     }
     return options;
@@ -120,6 +132,8 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
   }
   options.ragged_verify = *ragged;
   options.sampled_drafts = sampled_drafts;
+  options.confidence_threshold = confidence_threshold;
+  if (!step_rates.empty()) options.step_rates = step_rates;
   return options;
 }
 

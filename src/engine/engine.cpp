@@ -7,6 +7,7 @@
 #include "engine/memory_needs.h"
 #include "engine/model_fingerprint.h"
 #include "engine/sequence_archive.h"
+#include "engine/step_timing.h"
 #include "model/weights.h"
 #include "spec/acceptance.h"
 #include "spec/block_drafter.h"
@@ -109,6 +110,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   engine->runner_ =
       std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
   engine->use_drafter(engine->make_drafter(block, std::move(drafter_weights)));
+  REPLAYSSM_TRY(engine->set_step_rates());
   return engine;
 }
 
@@ -139,6 +141,19 @@ std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
     }
   }
   return nullptr;
+}
+
+Status Engine::set_step_rates() {
+  const SpeculationOptions& speculation = options_.speculation;
+  if (drafter_ == nullptr || !drafter_->has_confidence() || speculation.step_rates == "none" ||
+      speculation.ragged_verify == RaggedVerify::fixed) {
+    return {};
+  }
+  auto rates = speculation.step_rates == "measure" ? measure_step_rates(*this)
+                                                   : StepRates::read(speculation.step_rates);
+  if (!rates) return Error{fmt::format("--speculative-step-rates: {}", rates.error().message)};
+  step_rates_ = std::move(*rates);
+  return {};
 }
 
 Status Engine::check_prompt(std::span<const TokenId> tokens) const {
@@ -230,6 +245,7 @@ StepRow Engine::next_row(Sequence& sequence, int most_tokens) {
 
 void Engine::use_drafter(std::unique_ptr<Drafter> drafter) {
   drafter_ = std::move(drafter);
+  step_rates_.reset();
   runner_->keep_hidden(drafter_ == nullptr ? std::span<const int>{} : drafter_->taps());
 }
 
@@ -249,6 +265,13 @@ Status Engine::propose(std::span<DraftRequest> requests) {
       return draft.token < 0 || draft.token >= config().vocab_size;
     });
     drafts.erase(foreign, drafts.end());
+  }
+  if (options_.speculation.ragged_verify == RaggedVerify::fixed) return {};
+  cut_at_threshold(requests, options_.speculation.confidence_threshold);
+  if (!step_rates_) return {};
+  const std::vector<int> lengths = prefix_lengths(requests, *step_rates_);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].drafts.resize(static_cast<std::size_t>(lengths[i]));
   }
   return {};
 }

@@ -108,8 +108,7 @@ Status BlockDrafter::draft_blocks(std::span<DraftRequest* const> requests) {
   REPLAYSSM_TRY(model_.run_blocks(blocks_, kv_, hidden, logits));
   if (selector_) selector_->begin(hidden, logits);
   if (markov_) markov_->begin(static_cast<int>(requests.size()));
-  const bool confident = markov_ && markov_->has_confidence();
-  confidences_.assign(confident ? requests.size() : 0, 0.0);
+  confidences_.assign(has_confidence() ? requests.size() : 0, 0.0);
   for (std::size_t k = 0; k < count(most); ++k) {
     if (markov_) markov_->next(before_, hidden, logits, confidences_);
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -122,7 +121,7 @@ Status BlockDrafter::draft_blocks(std::span<DraftRequest* const> requests) {
                     : chooser_.choose(
                           request, logits.subspan(row * stride, count(config.decoder.vocab_size)));
       if (!chosen) continue;
-      if (confident) request.drafts.back().confidence = confidences_[i];
+      if (has_confidence()) request.drafts.back().confidence = confidences_[i];
       before_[i] = request.drafts.back().token;
     }
   }

@@ -36,6 +36,7 @@ class BlockDrafter final : public Drafter {
                const Sizes& sizes, bool sampled);
 
   int most_drafts() const override { return sizes_.most_drafts; }
+  bool has_confidence() const override { return markov_ && markov_->has_confidence(); }
   std::span<const int> taps() const override { return model_.config().target_layers; }
   Status observe(std::span<const CommittedTokens> rows) override;
   Status propose(std::span<DraftRequest> rows) override;

@@ -30,6 +30,9 @@ Status refuse_flags(const SpeculationOptions& options) {
     return refuse("--speculative-num-steps", options.steps,
                   fmt::format("nothing with {}", name_of(algorithm)));
   }
+  if (!(options.confidence_threshold >= 0 && options.confidence_threshold <= 1)) {
+    return refuse("--speculative-confidence-threshold", options.confidence_threshold, "0 to 1");
+  }
   if (ngram && options.sampled_drafts) {
     return Error{"--speculative-sampled-drafts: NGRAM has no distribution to draw from"};
   }

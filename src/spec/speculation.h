@@ -34,6 +34,11 @@ struct SpeculationOptions {
   // rejection sampling decides. Otherwise they are its most likely tokens, and the text is that of
   // plain decoding with the same seed.
   bool sampled_drafts = false;
+  // With a drafter that says how sure it is, unless every window is filled up:
+  double confidence_threshold = 0;  // drafts from the first below it on are not verified
+  // Steps a second by tokens, by which the lengths of windows are chosen: "measure" at start, a
+  // file (StepRates::read), or "none": all drafts are verified.
+  std::string step_rates = "measure";
 };
 
 // Whether its drafter is a checkpoint of its own.

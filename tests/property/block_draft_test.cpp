@@ -176,6 +176,29 @@ TEST_P(BlockDraft, ComputesItsDefinition) {
 INSTANTIATE_TEST_SUITE_P(Kinds, BlockDraft, ::testing::ValuesIn(kDrafterKinds),
                          [](const auto& each) { return std::string(each.param.name); });
 
+// Each draft's confidence is brought to what is accepted by a temperature of its place.
+TEST(BlockDraftConfidence, TemperaturesApplyByPlace) {
+  const TestDrafter plain_files(kDSparkVanilla);
+  const TestDrafter files(kDSparkVanilla);
+  const std::vector<double> temperatures{0.5, 1, 2, 3, 4, 5, 6};
+  files.files().edit_config(
+      [&](nlohmann::json& config) { config["confidence_temperatures"] = temperatures; });
+  std::vector<std::vector<Draft>> found;
+  for (const TestDrafter* each : {&plain_files, &files}) {
+    Bench bench(*each);
+    const std::vector<float> features(static_cast<std::size_t>(bench.config.features()) * 64, 0.5F);
+    const std::vector<TokenId> tokens{1, 2};
+    const CommittedTokens context{{tokens, bench.ids, nullptr}, 0, 1, features.data()};
+    ASSERT_TRUE(bench.drafter->observe({&context, 1}).ok());
+    found.push_back(bench.propose(tokens, bench.ids, 7));
+  }
+  for (std::size_t k = 0; k < temperatures.size(); ++k) {
+    const double c = found[0][k].confidence;
+    const double logit = std::log(c / (1 - c));
+    EXPECT_NEAR(found[1][k].confidence, 1 / (1 + std::exp(-logit / temperatures[k])), 1e-12);
+  }
+}
+
 // Layers that add nothing: what a row predicts is then made of its own token alone, so that the
 // anchor's row and a mask's can be told apart.
 TEST(BlockDraftSlots, TheClassOfTheFileDecidesWhichRowsPredict) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -42,6 +44,12 @@ EngineOptions options_with(const Drafted& drafter) {
     options.speculation.steps = 5;
   }
   return options;
+}
+
+std::string step_rates_file(const char* text) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "model_drafts_step_rates.json";
+  std::ofstream(path) << text;
+  return path.string();
 }
 
 class ModelDrafts : public ::testing::TestWithParam<Drafted> {};
@@ -140,6 +148,10 @@ TEST_P(SampledModelDrafts, LeaveTheDistributionOfTheTextAlone) {
   options.max_running_requests = 8;
   const auto plain_engine = make_engine(options_without());
   options.speculation.sampled_drafts = true;
+  if (GetParam() && GetParam()->confidence) {
+    // How many drafts are verified depends on how sure the drafter is.
+    options.speculation.step_rates = step_rates_file(R"({"1": 10, "8": 9, "64": 4})");
+  }
   const auto engine = make_engine(options);
   const auto prompt = random_prompt(*engine, 12, 4);
   constexpr int kTexts = tests::rounds(3000);
@@ -263,6 +275,47 @@ TEST(TaughtDrafter, WindowsOfWhichSomeDraftsAreRightLeaveTextAndMemoryAlone) {
     EXPECT_LT(each.counters.drafts_accepted, each.counters.drafts);
     expect_memory_as_read(*engine, each.sequence);
   }
+}
+
+// However a drafter's confidence is used, it decides how many drafts are verified, and no token.
+TEST(TaughtDrafter, ConfidenceDecidesHowManyDraftsAreVerifiedAndNoToken) {
+  const auto plain_engine = make_engine(options_without());
+  std::vector<std::vector<TokenId>> prompts;
+  for (const unsigned length : {17, 40}) {
+    prompts.push_back(random_prompt(*plain_engine, static_cast<int>(length), length));
+  }
+  constexpr int kOutputs = 120;
+  const auto texts = outputs_of(*plain_engine, prompts, kOutputs);
+  const TestDrafter drafter(kDSparkVanilla);
+  teach_followers(drafter, texts);
+  const auto drafts_with = [&](double threshold, const std::string& rates, RaggedVerify ragged) {
+    EngineOptions options = options_without();
+    set_drafter(options, kDSparkVanilla, drafter);
+    options.speculation.confidence_threshold = threshold;
+    options.speculation.step_rates = rates;
+    options.speculation.ragged_verify = ragged;
+    const auto engine = make_engine(options);
+    EXPECT_EQ(engine->step_rates() != nullptr, rates != "none" && ragged != RaggedVerify::fixed);
+    std::vector<Finished> finished;
+    EXPECT_EQ(outputs_of(*engine, prompts, kOutputs, &finished), texts);
+    std::int64_t drafts = 0;
+    for (const Finished& each : finished) drafts += each.counters.drafts;
+    finished.clear();
+    expect_all_free(*engine);
+    return drafts;
+  };
+  for (const RaggedVerify ragged : {RaggedVerify::compact, RaggedVerify::cap_accept}) {
+    const auto all = drafts_with(0, "none", ragged);
+    const auto sure = drafts_with(0.6, "none", ragged);
+    EXPECT_GT(sure, 0);
+    EXPECT_LT(sure, all);
+    const auto rated = drafts_with(0, step_rates_file(R"({"1": 10, "8": 9, "64": 4})"), ragged);
+    EXPECT_GT(rated, 0);
+    EXPECT_LT(rated, all);
+    drafts_with(0, "measure", ragged);
+  }
+  EXPECT_EQ(drafts_with(0.6, "measure", RaggedVerify::fixed),
+            drafts_with(0, "none", RaggedVerify::fixed));
 }
 
 }  // namespace
