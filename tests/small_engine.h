@@ -67,7 +67,7 @@ inline SamplingParams greedy() {
   return params;
 }
 
-// Runs everything submitted to its end; finished requests in the order of their ids, their
+// Runs everything submitted to its end; finished choices in the order of their requests, their
 // sequences dropped unless `keep`.
 inline std::vector<Finished> run_all(Scheduler& scheduler, bool keep = false) {
   std::vector<Finished> all;
@@ -82,8 +82,9 @@ inline std::vector<Finished> run_all(Scheduler& scheduler, bool keep = false) {
       all.push_back(std::move(finished));
     }
   }
-  std::sort(all.begin(), all.end(),
-            [](const Finished& a, const Finished& b) { return a.request < b.request; });
+  std::sort(all.begin(), all.end(), [](const Finished& a, const Finished& b) {
+    return std::pair(a.request, a.choice) < std::pair(b.request, b.choice);
+  });
   return all;
 }
 

@@ -20,4 +20,18 @@ Result<std::filesystem::path> embedded_model() {
                   installed.string(), source.string())};
 }
 
+Result<std::filesystem::path> embedded_drafter(SpeculativeAlgorithm algorithm) {
+  const auto model = embedded_model();
+  if (!model) return model.error();
+  const bool dspark = algorithm == SpeculativeAlgorithm::dspark;
+  const std::filesystem::path drafter =
+      model->parent_path() / (dspark ? "tiny-dspark" : "tiny-dflash2");
+  std::error_code error;
+  if (std::filesystem::exists(drafter / "config.json", error)) return drafter;
+  return Error{
+      fmt::format("--speculative-algorithm: {} has no drafter in {}; name one with "
+                  "--speculative-draft-model-path",
+                  name_of(algorithm), drafter.string())};
+}
+
 }  // namespace replayssm::cli

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "embedded_model.h"
+#include "engine/memory_needs.h"
 #include "ops/cpu_isa.h"
 #include "terminal.h"
 
@@ -64,28 +65,43 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
 
 void EngineFlags::add_speculation_to(CLI::App& command) {
   command.add_option("--speculative-algorithm", speculative_algorithm,
-                     "Who drafts tokens that the model verifies several at a time: NGRAM, or EAGLE "
-                     "(NEXTN, MTP), the model's own draft head. Default: nobody");
+                     "Who drafts tokens that the model verifies several at a time: NGRAM; EAGLE "
+                     "(NEXTN, MTP), the model's own draft head; DFLASH or DSPARK, a block drafter. "
+                     "Default: nobody");
   command
-      .add_option("--speculative-num-draft-tokens", draft_tokens,
-                  "Tokens verified in one step, the newest sampled one included. Default: 12 with "
-                  "NGRAM, --speculative-num-steps + 1 with EAGLE")
+      .add_option(
+          "--speculative-num-draft-tokens", draft_tokens,
+          "Tokens verified in one step, the newest sampled one included. Default: 12 with "
+          "NGRAM, --speculative-num-steps + 1 with EAGLE, the drafter's block with the others")
       ->check(CLI::Range(1, 1024));
   command
       .add_option("--speculative-num-steps", draft_steps,
                   "Drafts that a draft head makes one after the other. Default: 3")
       ->check(CLI::Range(1, 1023));
-  command.add_option("--speculative-draft-model-path", draft_model_path,
-                     "Directory of a drafter's checkpoint; none of the algorithms takes one");
+  command.add_option(
+      "--speculative-draft-model-path", draft_model_path,
+      "Directory of a DFlash or DSpark drafter. Default, with the model that comes with "
+      "the program: its own");
   command
       .add_option("--speculative-ragged-verify", ragged_verify,
                   "How requests with different numbers of drafts are verified together. compact: "
                   "each its own. static, cap-accept: all a whole window, of which cap-accept "
                   "believes only the drafts there were. Default: compact")
       ->check(CLI::IsMember({"static", "cap-accept", "compact"}));
-  command.add_flag("--speculative-sampled-drafts", sampled_drafts,
-                   "With a temperature, EAGLE draws its drafts and rejection sampling decides. "
-                   "Otherwise the text is that of plain decoding with the same seed");
+  command.add_flag(
+      "--speculative-sampled-drafts", sampled_drafts,
+      "With a temperature, drafters with weights draw their drafts and rejection sampling decides. "
+      "Otherwise the text is that of plain decoding with the same seed");
+  command
+      .add_option(
+          "--speculative-confidence-threshold", confidence_threshold,
+          "Drafts are verified up to the first that a DSPARK drafter with a confidence head "
+          "holds less likely than this to be accepted. Default: 0, all")
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--speculative-step-rates", step_rates,
+                     "By what DSPARK chooses how many drafts are verified: measure (how fast steps "
+                     "are, at start), none (all are), or a JSON file of tokens and steps a second. "
+                     "Default: measure");
 }
 
 Result<SpeculationOptions> EngineFlags::speculation() const {
@@ -96,7 +112,9 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
           {"--speculative-num-steps", draft_steps != 0},
           {"--speculative-draft-model-path", !draft_model_path.empty()},
           {"--speculative-ragged-verify", !ragged_verify.empty()},
-          {"--speculative-sampled-drafts", sampled_drafts}}) {
+          {"--speculative-sampled-drafts", sampled_drafts},
+          {"--speculative-confidence-threshold", confidence_threshold != 0},
+          {"--speculative-step-rates", !step_rates.empty()}}) {
       if (given) return Error{fmt::format("{}: needs --speculative-algorithm", flag)};
     }
     return options;
@@ -113,11 +131,15 @@ Result<SpeculationOptions> EngineFlags::speculation() const {
   options.draft_tokens = draft_tokens;
   options.steps = draft_steps;
   options.draft_model_path = draft_model_path;
+  if (draft_model_path.empty() && model_path.empty() && has_draft_model(*algorithm)) {
+    auto drafter = embedded_drafter(*algorithm);
+    if (!drafter) return drafter.error();
+    options.draft_model_path = std::move(*drafter);
+  }
   options.ragged_verify = *ragged;
   options.sampled_drafts = sampled_drafts;
-  const auto plan = plan_speculation(options, fold_block);
-  if (!plan) return plan.error();
-  if (!plan->note.empty()) print_error(plan->note);
+  options.confidence_threshold = confidence_threshold;
+  if (!step_rates.empty()) options.step_rates = step_rates;
   return options;
 }
 
@@ -141,6 +163,10 @@ Result<EngineOptions> EngineFlags::options() const {
   auto speculative = speculation();
   if (!speculative) return speculative.error();
   options.speculation = std::move(*speculative);
+  std::string note;
+  const auto resolved = resolve_speculation(options, &note);
+  if (!resolved) return resolved.error();
+  if (!note.empty()) print_error(note);
   return options;
 }
 

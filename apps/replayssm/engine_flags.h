@@ -26,13 +26,16 @@ struct EngineFlags {
   std::string draft_model_path;
   std::string ragged_verify;  // empty: compact
   bool sampled_drafts = false;
+  double confidence_threshold = 0;
+  std::string step_rates;  // empty: measure
 
   // Adds --model-path, --load-format, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,
   // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 
   // Adds --speculative-algorithm, --speculative-num-draft-tokens, --speculative-num-steps,
-  // --speculative-draft-model-path, --speculative-ragged-verify and --speculative-sampled-drafts.
+  // --speculative-draft-model-path, --speculative-ragged-verify, --speculative-sampled-drafts,
+  // --speculative-confidence-threshold and --speculative-step-rates.
   void add_speculation_to(CLI::App& command);
 
   // --model-path, or the embedded model.

@@ -54,8 +54,11 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   options.deterministic = asked.deterministic;
   options.max_step_tokens = flags.step_tokens;
   options.draft_head = asked.speculation.algorithm == SpeculativeAlgorithm::mtp;
+  const auto drafter = load_drafter_config(asked, *config);
+  if (!drafter) return drafter.error();
+  const BlockDraftConfig* block = *drafter ? &**drafter : nullptr;
   const SequenceLayout layout =
-      sequence_layout(*config, options, asked.state_type, flags.page_tokens);
+      sequence_layout(*config, options, asked.state_type, flags.page_tokens, block);
 
   ServiceOptions service;
   service.engine = asked;
@@ -66,10 +69,12 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   service.engine.step_tokens = flags.step_tokens;
   service.prefix_cache = !flags.disable_radix_cache;
   const std::int64_t weights = planned_weight_bytes(*config, false);
-  const std::int64_t drafter = planned_weight_bytes(*config, options.draft_head) - weights;
+  const std::int64_t drafter_weights =
+      block != nullptr ? planned_weight_bytes(*block)
+                       : planned_weight_bytes(*config, options.draft_head) - weights;
   const int threads = asked.threads > 0 ? asked.threads : available_cores();
-  auto plan = plan_engine(service_engine_options(service), *config, options, layout, weights,
-                          drafter, threads);
+  auto plan = plan_engine(service_engine_options(service), *config, options, layout,
+                          {weights, drafter_weights}, block, threads);
   if (!plan) return plan.error();
   return Planned{std::move(*config), layout, std::move(*plan), max_useful_requests(service.engine),
                  options.activations};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache/sequence_image.h"
+#include "embedded_model.h"
 #include "engine/scheduler.h"
 #include "model/weights.h"
 
@@ -57,6 +58,27 @@ Result<std::vector<std::byte>> bytes_of(Engine& engine, const Sequence& sequence
   return std::move(out).take();
 }
 
+// Every algorithm that the model has a drafter for, all drafts verified.
+std::vector<SpeculationOptions> available(const std::filesystem::path& model) {
+  std::vector<SpeculationOptions> all;
+  const auto add = [&](SpeculativeAlgorithm algorithm, std::filesystem::path drafter) {
+    SpeculationOptions& options = all.emplace_back();
+    options.algorithm = algorithm;
+    options.draft_model_path = std::move(drafter);
+    options.step_rates = "none";
+  };
+  add(SpeculativeAlgorithm::ngram, {});
+  if (has_draft_head(model)) add(SpeculativeAlgorithm::mtp, {});
+  const auto embedded = embedded_model();
+  if (!embedded || *embedded != model) return all;
+  for (const SpeculativeAlgorithm algorithm :
+       {SpeculativeAlgorithm::dflash, SpeculativeAlgorithm::dspark}) {
+    auto drafter = embedded_drafter(algorithm);
+    if (drafter) add(algorithm, std::move(*drafter));
+  }
+  return all;
+}
+
 // What the drafted sequence holds after one plain step more, against the same tokens as a prompt.
 Result<bool> same_memory_as_read(Engine& engine, Sequence& drafted) {
   REPLAYSSM_TRY(step(engine, drafted));
@@ -80,11 +102,10 @@ Status check_speculation(const EngineOptions& options, const std::vector<TokenId
   const auto expected = generate(**plain, text);
   if (!expected) return expected.error();
 
-  std::vector<SpeculativeAlgorithm> algorithms{SpeculativeAlgorithm::ngram};
-  if (has_draft_head(options.model_path)) algorithms.push_back(SpeculativeAlgorithm::mtp);
-  for (const SpeculativeAlgorithm algorithm : algorithms) {
+  for (const SpeculationOptions& speculation : available(options.model_path)) {
+    const SpeculativeAlgorithm algorithm = speculation.algorithm;
     EngineOptions with_drafts = sized(options);
-    with_drafts.speculation.algorithm = algorithm;
+    with_drafts.speculation = speculation;
     const auto engine = Engine::create(with_drafts);
     if (!engine) return engine.error();
     auto found = generate(**engine, text);

@@ -1,5 +1,6 @@
 #include "cache/page_pool.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace replayssm {
@@ -31,9 +32,8 @@ Status PagePool::release(PageId page) {
   return {};
 }
 
-std::size_t PagePool::position_bytes() const {
-  return static_cast<std::size_t>(layout_.kv_heads) * static_cast<std::size_t>(layout_.head_dim) *
-         size_of(layout_.activation_type);
+std::size_t PagePool::position_bytes(int layer) const {
+  return static_cast<std::size_t>(layout_.kv_row_bytes(layer));
 }
 
 KvView PagePool::kv(int layer) {
@@ -52,19 +52,23 @@ std::byte* PagePool::keys_at(int layer, PageId page, int offset) {
   const auto position =
       static_cast<std::size_t>(page.value) * static_cast<std::size_t>(layout_.page_tokens) +
       static_cast<std::size_t>(offset);
-  return storage_.data() +
-         (2 * static_cast<std::size_t>(layer) * positions + position) * position_bytes();
+  // Whole layers before it, of at most two shapes.
+  const auto target = static_cast<std::size_t>(std::min(layer, layout_.attention_layers));
+  const std::size_t drafter = static_cast<std::size_t>(layer) - target;
+  const std::size_t row_bytes_before =
+      target * position_bytes(0) + drafter * position_bytes(layout_.attention_layers);
+  return storage_.data() + 2 * row_bytes_before * positions + position * position_bytes(layer);
 }
 
 std::byte* PagePool::values_at(int layer, PageId page, int offset) {
   return keys_at(layer, page, offset) + static_cast<std::size_t>(pages()) *
                                             static_cast<std::size_t>(layout_.page_tokens) *
-                                            position_bytes();
+                                            position_bytes(layer);
 }
 
 void PagePool::copy(PageId from, PageId to, int tokens) {
-  const std::size_t bytes = static_cast<std::size_t>(tokens) * position_bytes();
   for (int layer = 0; layer < layout_.kv_layers(); ++layer) {
+    const std::size_t bytes = static_cast<std::size_t>(tokens) * position_bytes(layer);
     std::memcpy(keys_at(layer, to, 0), keys_at(layer, from, 0), bytes);
     std::memcpy(values_at(layer, to, 0), values_at(layer, from, 0), bytes);
   }
@@ -72,8 +76,8 @@ void PagePool::copy(PageId from, PageId to, int tokens) {
 
 void PagePool::fill(PageId page) {
   if (poison_ == Poison::off) return;
-  const std::size_t bytes = static_cast<std::size_t>(layout_.page_tokens) * position_bytes();
   for (int layer = 0; layer < layout_.kv_layers(); ++layer) {
+    const std::size_t bytes = static_cast<std::size_t>(layout_.page_tokens) * position_bytes(layer);
     std::memset(keys_at(layer, page, 0), kPoisonByte, bytes);
     std::memset(values_at(layer, page, 0), kPoisonByte, bytes);
   }

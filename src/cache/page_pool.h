@@ -39,7 +39,7 @@ class PagePool {
   void copy(PageId from, PageId to, int tokens);
 
   // Bytes of one position's keys (or values) in one layer.
-  std::size_t position_bytes() const;
+  std::size_t position_bytes(int layer) const;
   // The keys or values of one position in one layer.
   std::byte* keys_at(int layer, PageId page, int offset);
   std::byte* values_at(int layer, PageId page, int offset);
@@ -50,7 +50,8 @@ class PagePool {
   SequenceLayout layout_;
   Poison poison_;
   IdPool<PageId> ids_;
-  AlignedBuffer<std::byte> storage_;  // [layers, 2, pages, page_tokens, kv_heads, head_dim]
+  // [layers, 2, pages, page_tokens, kv_heads, head_dim]; a drafter's layers last, in their shape
+  AlignedBuffer<std::byte> storage_;
 };
 
 }  // namespace replayssm

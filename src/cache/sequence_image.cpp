@@ -15,7 +15,7 @@ struct Format {
   std::int32_t value;
 };
 
-std::array<Format, 12> formats(const SequenceLayout& layout, const LinearOps& ops) {
+std::array<Format, 13> formats(const SequenceLayout& layout, const LinearOps& ops) {
   return {{{"recurrence", static_cast<std::int32_t>(layout.recurrence)},
            {"fold block", layout.geometry.fold_block()},
            {"linear layers", layout.linear_layers},
@@ -24,6 +24,7 @@ std::array<Format, 12> formats(const SequenceLayout& layout, const LinearOps& op
            {"value heads", layout.heads.value_heads},
            {"attention layers", layout.kv_layers()},
            {"KV row", layout.kv_heads * layout.head_dim},
+           {"drafter's KV row", layout.draft.count * layout.draft.kv_heads * layout.draft.head_dim},
            {"state type", static_cast<std::int32_t>(layout.state_type)},
            {"gate form", static_cast<std::int32_t>(ops.gate_form())},
            {"record type", static_cast<std::int32_t>(layout.correction_type)},
@@ -84,12 +85,11 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
     }
   }
   for (int layer = 0; layer < layout.kv_layers(); ++layer) {
-    // A draft head has no row for the first token: there is no hidden state before it.
-    const int first = layer < layout.attention_layers ? 0 : 1;
+    const int first = layout.is_draft_layer(layer) ? layout.draft.first_position : 0;
     for (int i = first; i < t.tokens; ++i) {
       const PageId page = sequence.pages()[index(i / layout.page_tokens)];
       const int offset = i % layout.page_tokens;
-      const std::size_t size = memory.pages().position_bytes();
+      const std::size_t size = memory.pages().position_bytes(layer);
       REPLAYSSM_TRY(visit(std::span{memory.pages().keys_at(layer, page, offset), size}));
       REPLAYSSM_TRY(visit(std::span{memory.pages().values_at(layer, page, offset), size}));
     }

@@ -42,8 +42,14 @@ std::int64_t SequenceLayout::cursor_bytes_per_row() const {
   return static_cast<std::int64_t>(2 * sizeof(Depth) + 2 * sizeof(SlotId));
 }
 
+std::int64_t SequenceLayout::kv_row_bytes(int layer) const {
+  const std::int64_t width = is_draft_layer(layer) ? std::int64_t{draft.kv_heads} * draft.head_dim
+                                                   : std::int64_t{kv_heads} * head_dim;
+  return width * bytes(activation_type);
+}
+
 std::int64_t SequenceLayout::kv_bytes_per_token() const {
-  return std::int64_t{2} * kv_layers() * kv_heads * head_dim * bytes(activation_type);
+  return 2 * (attention_layers * kv_row_bytes(0) + draft.count * kv_row_bytes(attention_layers));
 }
 
 std::int64_t SequenceLayout::page_bytes() const { return kv_bytes_per_token() * page_tokens; }

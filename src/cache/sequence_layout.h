@@ -11,13 +11,21 @@
 
 namespace replayssm {
 
+// Attention layers of a drafter, whose keys and values lie behind the model's in the same pages.
+struct DraftLayers {
+  int count = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int first_position = 0;  // tokens before it have no row
+};
+
 struct SequenceLayout {
   int linear_layers = 0;
   int attention_layers = 0;
-  HeadShape heads;       // of the linear layers
-  int draft_layers = 0;  // attention layers of a draft head, of the same shape
-  int kv_heads = 0;      // of the attention layers
+  HeadShape heads;   // of the linear layers
+  int kv_heads = 0;  // of the attention layers
   int head_dim = 0;
+  DraftLayers draft;
   FoldGeometry geometry;
   Recurrence recurrence = Recurrence::replay;
   DType state_type = DType::f32;       // states in slots
@@ -41,8 +49,11 @@ struct SequenceLayout {
   // t, c, base and home of one row.
   std::int64_t cursor_bytes_per_row() const;
 
-  // Those of the model, then those of a draft head.
-  int kv_layers() const { return attention_layers + draft_layers; }
+  // Those of the model, then those of a drafter.
+  int kv_layers() const { return attention_layers + draft.count; }
+  bool is_draft_layer(int layer) const { return layer >= attention_layers; }
+  // Keys (or values) of one position in one of them.
+  std::int64_t kv_row_bytes(int layer) const;
   // Keys and values of one position over all of them.
   std::int64_t kv_bytes_per_token() const;
   std::int64_t page_bytes() const;

@@ -7,8 +7,10 @@
 #include "engine/memory_needs.h"
 #include "engine/model_fingerprint.h"
 #include "engine/sequence_archive.h"
+#include "engine/step_timing.h"
 #include "model/weights.h"
 #include "spec/acceptance.h"
+#include "spec/block_drafter.h"
 #include "spec/mtp_drafter.h"
 #include "spec/ngram_drafter.h"
 
@@ -80,12 +82,24 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   if (!model) return model.error();
   engine->model_ = std::move(*model);
 
+  auto drafter = load_drafter_config(options, *config);
+  if (!drafter) return drafter.error();
+  BlockDraftConfig* block = *drafter ? &**drafter : nullptr;
+  BlockDraftWeights drafter_weights;
+  if (block != nullptr) {
+    auto weights = load_block_draft_weights(options.speculation.draft_model_path, *block);
+    if (!weights) return weights.error();
+    drafter_weights = std::move(*weights);
+    block->confidence = drafter_weights.confidence.has_value();
+  }
+
   const SequenceLayout layout =
       sequence_layout(*config, model_options, engine->ops_->state_type_for(options.state_type),
-                      options.page_tokens);
+                      options.page_tokens, block);
   const StepLimits limits = step_limits(options);
-  auto plan = plan_engine(options, *config, model_options, layout, engine->model_->weight_bytes(),
-                          0, engine->threads());
+  auto plan = plan_engine(options, *config, model_options, layout,
+                          {engine->model_->weight_bytes(), drafter_weights.bytes}, block,
+                          engine->threads());
   if (!plan) return plan.error();
   engine->plan_ = std::move(plan->memory);
   engine->context_length_ = plan->context_length;
@@ -97,24 +111,51 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
                                        options.poison);
   engine->runner_ =
       std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
-  engine->use_drafter(engine->make_drafter());
+  engine->use_drafter(engine->make_drafter(block, std::move(drafter_weights)));
+  REPLAYSSM_TRY(engine->set_step_rates());
   return engine;
 }
 
-std::unique_ptr<Drafter> Engine::make_drafter() {
+std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
+                                              BlockDraftWeights weights) {
   const int most = options_.window_max - 1;
+  const int first_draft_layer = memory_->layout().attention_layers;
   switch (options_.speculation.algorithm) {
     case SpeculativeAlgorithm::none:
       return nullptr;
     case SpeculativeAlgorithm::ngram:
       return std::make_unique<NgramDrafter>(most);
     case SpeculativeAlgorithm::mtp:
-      return std::make_unique<MtpDrafter>(
-          *model_->draft_head(), memory_->pages().kv(memory_->layout().attention_layers), config(),
-          MtpDrafter::Sizes{most, options_.step_tokens, plan_.rows},
+      return std::make_unique<MtpDrafter>(*model_->draft_head(),
+                                          memory_->pages().kv(first_draft_layer), config(),
+                                          MtpDrafter::Sizes{most, options_.step_tokens, plan_.rows},
+                                          options_.speculation.sampled_drafts);
+    case SpeculativeAlgorithm::dflash:
+    case SpeculativeAlgorithm::dspark: {
+      std::vector<KvView> kv;
+      for (int i = 0; i < block->decoder.layer_count(); ++i) {
+        kv.push_back(memory_->pages().kv(first_draft_layer + i));
+      }
+      return std::make_unique<BlockDrafter>(
+          *block, std::move(weights), *model_, model_->options(), *pool_, *ops_, std::move(kv),
+          BlockDrafter::Sizes{most, options_.step_tokens, plan_.rows},
           options_.speculation.sampled_drafts);
+    }
   }
   return nullptr;
+}
+
+Status Engine::set_step_rates() {
+  const SpeculationOptions& speculation = options_.speculation;
+  if (drafter_ == nullptr || !drafter_->has_confidence() || speculation.step_rates == "none" ||
+      speculation.ragged_verify == RaggedVerify::fixed) {
+    return {};
+  }
+  auto rates = speculation.step_rates == "measure" ? measure_step_rates(*this)
+                                                   : StepRates::read(speculation.step_rates);
+  if (!rates) return Error{fmt::format("--speculative-step-rates: {}", rates.error().message)};
+  step_rates_ = std::move(*rates);
+  return {};
 }
 
 Status Engine::check_prompt(std::span<const TokenId> tokens) const {
@@ -206,6 +247,7 @@ StepRow Engine::next_row(Sequence& sequence, int most_tokens) {
 
 void Engine::use_drafter(std::unique_ptr<Drafter> drafter) {
   drafter_ = std::move(drafter);
+  step_rates_.reset();
   runner_->keep_hidden(drafter_ == nullptr ? std::span<const int>{} : drafter_->taps());
 }
 
@@ -230,6 +272,13 @@ Status Engine::propose(std::span<DraftRequest> requests) {
       return draft.token < 0 || draft.token >= config().vocab_size;
     });
     drafts.erase(foreign, drafts.end());
+  }
+  if (options_.speculation.ragged_verify == RaggedVerify::fixed) return {};
+  cut_at_threshold(requests, options_.speculation.confidence_threshold);
+  if (!step_rates_) return {};
+  const std::vector<int> lengths = prefix_lengths(requests, *step_rates_);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].drafts.resize(static_cast<std::size_t>(lengths[i]));
   }
   return {};
 }

@@ -18,10 +18,12 @@
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
+#include "model/block_draft_weights.h"
 #include "model/model.h"
 #include "ops/linear_ops.h"
 #include "replay/memory_plan.h"
 #include "spec/drafter.h"
+#include "spec/prefix_scheduler.h"
 
 namespace replayssm {
 
@@ -99,7 +101,11 @@ class Engine {
   // The most drafts of a step's row.
   int most_drafts() const;
   // Drafts for sequences whose anchor waits; each was prepared for a window of 1 + most tokens.
+  // Where the drafter says how sure it is, as many of them as the options' threshold and step rates
+  // leave; with windows that are filled up, all.
   Status propose(std::span<DraftRequest> requests);
+  // By which windows are chosen; null: by the drafter alone.
+  const StepRates* step_rates() const { return step_rates_ ? &*step_rates_ : nullptr; }
 
   // Pages, and a home slot if one is needed, for a row that is to be stepped. Refused when there is
   // no room; the sequence can wait.
@@ -111,7 +117,9 @@ class Engine {
 
  private:
   Engine() = default;
-  std::unique_ptr<Drafter> make_drafter();
+  // `block`: the block drafter that the options ask for, or null, and its weights.
+  std::unique_ptr<Drafter> make_drafter(const BlockDraftConfig* block, BlockDraftWeights weights);
+  Status set_step_rates();
   Status read_logits(const StepRow& row, std::span<const float> logits, int first_row,
                      StepResult& result);
   Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int first_row,
@@ -132,6 +140,7 @@ class Engine {
   std::unique_ptr<SequenceMemory> memory_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<Drafter> drafter_;
+  std::optional<StepRates> step_rates_;
   Sampler sampler_;
 };
 

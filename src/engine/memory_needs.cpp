@@ -4,6 +4,7 @@
 
 #include "engine/machine_memory.h"
 #include "model/decoder.h"
+#include "spec/block_drafter.h"
 #include "spec/mtp_drafter.h"
 #include "spec/ngram_drafter.h"
 
@@ -56,12 +57,11 @@ Elements linear(const ModelConfig& c) {
 }  // namespace
 
 SequenceLayout sequence_layout(const ModelConfig& config, const ModelOptions& options,
-                               DType state_type, int page_tokens) {
+                               DType state_type, int page_tokens, const BlockDraftConfig* drafter) {
   SequenceLayout layout;
   layout.linear_layers = config.count(LayerKind::linear);
   layout.attention_layers = config.count(LayerKind::attention);
   layout.heads = config.linear;
-  layout.draft_layers = options.draft_head ? 1 : 0;
   layout.kv_heads = config.attention.kv_heads;
   layout.head_dim = config.attention.head_dim;
   layout.geometry = options.geometry;
@@ -70,6 +70,13 @@ SequenceLayout sequence_layout(const ModelConfig& config, const ModelOptions& op
   layout.correction_type = state_type;
   layout.activation_type = options.activations;
   layout.page_tokens = page_tokens;
+  if (options.draft_head) {
+    // The first token has no hidden state before it.
+    layout.draft = {1, config.attention.kv_heads, config.attention.head_dim, 1};
+  } else if (drafter != nullptr) {
+    const AttentionShape& shape = drafter->decoder.attention;
+    layout.draft = {drafter->decoder.layer_count(), shape.kv_heads, shape.head_dim, 0};
+  }
   return layout;
 }
 
@@ -99,6 +106,30 @@ std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_hea
     all += {2 * hidden * hidden, 3 * hidden};
   }
   return all.matrices * static_cast<std::int64_t>(size_of(config.weight_type)) +
+         all.vectors * static_cast<std::int64_t>(sizeof(float));
+}
+
+std::int64_t planned_weight_bytes(const BlockDraftConfig& drafter) {
+  const ModelConfig& decoder = drafter.decoder;
+  const std::int64_t hidden = decoder.hidden_size;
+  const std::int64_t rank = drafter.markov_rank;
+  Elements all{drafter.features() * hidden * hidden, 2 * hidden};
+  for (int i = 0; i < decoder.layer_count(); ++i) {
+    all += attention(decoder);
+    all += mlp_and_norms(decoder);
+    if (drafter.conv_taps == 0) continue;
+    const std::int64_t kernels = std::int64_t{4} * drafter.conv_taps;  // both sides, two sub-layers
+    all += {kernels * (hidden / drafter.conv_group) * hidden, kernels * hidden};
+  }
+  const std::int64_t pairs = std::int64_t{2} * decoder.vocab_rows;
+  all += {drafter.selector_rank * (pairs + hidden) + rank * pairs, 0};
+  if (drafter.markov == MarkovKind::gated) all += {rank * (hidden + rank), rank};
+  if (drafter.markov == MarkovKind::rnn) all += {3 * rank * (hidden + 2 * rank), 3 * rank};
+  if (drafter.confidence.value_or(false)) {
+    const bool with_markov = drafter.confidence_with_markov.value_or(rank > 0);
+    all += {0, hidden + (with_markov ? rank : 0) + 1};
+  }
+  return all.matrices * static_cast<std::int64_t>(size_of(decoder.weight_type)) +
          all.vectors * static_cast<std::int64_t>(sizeof(float));
 }
 
@@ -149,11 +180,44 @@ int max_useful_requests(const EngineOptions& options) {
   return std::min(MemoryNeeds{}.max_useful_requests, options.step_tokens / options.window_max);
 }
 
-Result<EngineOptions> resolve_speculation(EngineOptions options) {
+Result<std::optional<BlockDraftConfig>> load_drafter_config(const EngineOptions& options,
+                                                            const ModelConfig& target) {
+  const SpeculationOptions& speculation = options.speculation;
+  if (!has_draft_model(speculation.algorithm)) return std::optional<BlockDraftConfig>{};
+  if (speculation.draft_model_path.empty()) {
+    return Error{
+        fmt::format("--speculative-algorithm: {} needs --speculative-draft-model-path, the "
+                    "directory of its drafter",
+                    name_of(speculation.algorithm))};
+  }
+  auto config = load_block_draft_config(speculation.draft_model_path, target);
+  if (!config) {
+    return Error{fmt::format("--speculative-draft-model-path {}: {}",
+                             speculation.draft_model_path.string(), config.error().message)};
+  }
+  const bool dspark = speculation.algorithm == SpeculativeAlgorithm::dspark;
+  if (dspark ? !config->from_anchor : config->has_dspark_heads()) {
+    return refuse("--speculative-algorithm", name_of(speculation.algorithm),
+                  fmt::format("{} for a {} drafter", dspark ? "DFLASH" : "DSPARK",
+                              config->decoder.model_type));
+  }
+  return std::optional(std::move(*config));
+}
+
+Result<EngineOptions> resolve_speculation(EngineOptions options, std::string* note) {
   if (options.speculation.algorithm == SpeculativeAlgorithm::none) return options;
-  const auto plan = plan_speculation(options.speculation, options.fold_block);
+  int block_drafts = 0;
+  if (has_draft_model(options.speculation.algorithm)) {
+    const auto target = load_config(options.model_path);
+    if (!target) return target.error();
+    const auto drafter = load_drafter_config(options, *target);
+    if (!drafter) return drafter.error();
+    block_drafts = (*drafter)->drafts();
+  }
+  const auto plan = plan_speculation(options.speculation, options.fold_block, block_drafts);
   if (!plan) return plan.error();
   options.window_max = plan->window_max;
+  if (note != nullptr) *note = plan->note;
   return options;
 }
 
@@ -172,17 +236,24 @@ Status check_step_room(const EngineOptions& options) {
   return {};
 }
 
-std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config, int rows) {
+std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config,
+                           const ModelOptions& model_options, const BlockDraftConfig* block,
+                           int threads, int rows) {
+  const std::int64_t feature = std::int64_t{options.step_tokens} * config.hidden_size *
+                               static_cast<std::int64_t>(sizeof(float));
   switch (options.speculation.algorithm) {
     case SpeculativeAlgorithm::none:
       return 0;
     case SpeculativeAlgorithm::ngram:
       return NgramTrie::bytes(NgramDrafter::kCapacity);
-    case SpeculativeAlgorithm::mtp: {
-      const std::int64_t kept = std::int64_t{options.step_tokens} * config.hidden_size *
-                                static_cast<std::int64_t>(sizeof(float));
-      return kept + MtpDrafter::bytes(config, {options.window_max - 1, options.step_tokens, rows});
-    }
+    case SpeculativeAlgorithm::mtp:
+      return feature +
+             MtpDrafter::bytes(config, {options.window_max - 1, options.step_tokens, rows});
+    case SpeculativeAlgorithm::dflash:
+    case SpeculativeAlgorithm::dspark:
+      return block->features() * feature +
+             BlockDrafter::bytes(*block, model_options, threads,
+                                 {options.window_max - 1, options.step_tokens, rows});
   }
   return 0;
 }
@@ -197,11 +268,13 @@ StepLimits step_limits(const EngineOptions& options) {
 
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                  const ModelOptions& model_options, const SequenceLayout& layout,
-                                 std::int64_t weights, std::int64_t drafter, int threads) {
+                                 const WeightBytes& weights, const BlockDraftConfig* block,
+                                 int threads) {
   MemoryNeeds needs = sequence_needs(layout);
   needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
-  needs.weights = weights;
-  needs.drafter = drafter + drafter_bytes(options, config, planned_rows(options));
+  needs.weights = weights.model;
+  needs.drafter = weights.drafter + drafter_bytes(options, config, model_options, block, threads,
+                                                  planned_rows(options));
   needs.context_length = options.context_length;
   needs.max_running_requests = options.max_running_requests;
   needs.max_useful_requests = max_useful_requests(options);

@@ -2,20 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "cache/sequence_layout.h"
 #include "core/result.h"
 #include "engine/engine_options.h"
 #include "engine/step_limits.h"
+#include "model/block_draft_config.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "replay/memory_plan.h"
 
 namespace replayssm {
 
-// `state_type`: of states in slots; corrections in rings follow it.
+// `state_type`: of states in slots; corrections in rings follow it. `drafter`: a block drafter, or
+// null.
 SequenceLayout sequence_layout(const ModelConfig& config, const ModelOptions& options,
-                               DType state_type, int page_tokens);
+                               DType state_type, int page_tokens,
+                               const BlockDraftConfig* drafter = nullptr);
 
 // Fills slot, rings, conv rings and KV; the caller adds budget, weights, workspace and requests.
 MemoryNeeds sequence_needs(const SequenceLayout& layout);
@@ -24,6 +29,9 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout);
 // norms, gates and convolution taps are kept as float32. `with_draft_head` adds the mtp.* head.
 std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head);
 
+// The same for a block drafter's tensors.
+std::int64_t planned_weight_bytes(const BlockDraftConfig& drafter);
+
 // Scratch of a forward pass over so many tokens: Model::workspace_bytes without a model.
 std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
                                      int threads, int tokens);
@@ -31,8 +39,14 @@ std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptio
 // The runner's buffer of logits.
 std::int64_t logits_bytes(const ModelConfig& config, int logit_rows);
 
-// The options with window_max as the speculative algorithm has it; refused as plan_speculation().
-Result<EngineOptions> resolve_speculation(EngineOptions options);
+// The options with window_max as the speculative algorithm and its drafter have it; refused as
+// plan_speculation() and load_block_draft_config(). `note`: one line if windows are cut; may be
+// null.
+Result<EngineOptions> resolve_speculation(EngineOptions options, std::string* note = nullptr);
+
+// The block drafter that the options ask for; empty with other algorithms.
+Result<std::optional<BlockDraftConfig>> load_drafter_config(const EngineOptions& options,
+                                                            const ModelConfig& target);
 
 // The most requests that are planned for where their number is not given: a step has room for a
 // window of each.
@@ -42,8 +56,10 @@ int max_useful_requests(const EngineOptions& options);
 Status check_step_room(const EngineOptions& options);
 
 // What a drafter needs beside its weights and its part of the pages: the hidden states that are
-// kept for it, its buffers.
-std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config, int rows);
+// kept for it, its buffers. `block`: the block drafter, or null.
+std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& config,
+                           const ModelOptions& model_options, const BlockDraftConfig* block,
+                           int threads, int rows);
 
 struct SequencePlan {
   MemoryPlan memory;
@@ -59,10 +75,17 @@ Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context);
 // max_running_requests is 0, those of as many requests as could be planned.
 StepLimits step_limits(const EngineOptions& options);
 
-// The plan of an engine with these options, resolved: what Engine::create() allocates. `weights`
-// and `drafter` in bytes; `threads` as the engine's. A memory budget of 0 is what the machine has.
+// The bytes of weights: the model's, and those of a drafter that has its own.
+struct WeightBytes {
+  std::int64_t model = 0;
+  std::int64_t drafter = 0;
+};
+
+// The plan of an engine with these options, resolved: what Engine::create() allocates. `threads` as
+// the engine's; `block`: its block drafter, or null. A memory budget of 0 is what the machine has.
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                  const ModelOptions& model_options, const SequenceLayout& layout,
-                                 std::int64_t weights, std::int64_t drafter, int threads);
+                                 const WeightBytes& weights, const BlockDraftConfig* block,
+                                 int threads);
 
 }  // namespace replayssm

@@ -114,6 +114,13 @@ void find_keys(const AttentionTask& task, int first, int end, KeyBlock<T>& block
   block.keys = std::min(kKeyBlock, end - first);
   for (int j = 0; j < block.keys; ++j) {
     const int position = first + j;
+    if (task.own_first >= 0 && position >= task.own_first) {
+      const std::size_t at = static_cast<std::size_t>(position - task.own_first) * position_stride +
+                             static_cast<std::size_t>(task.kv_head) * dim;
+      block.key_rows[j] = static_cast<const T*>(task.own.keys) + at;
+      block.value_rows[j] = static_cast<const T*>(task.own.values) + at;
+      continue;
+    }
     const int page = task.pages[static_cast<std::size_t>(position / task.kv.page_tokens)].value;
     const int row = page * task.kv.page_tokens + position % task.kv.page_tokens;
     const std::size_t at = static_cast<std::size_t>(row) * position_stride +
@@ -170,6 +177,24 @@ HWY_INLINE void for_each_tile(int rows, F&& f) {
   }
 }
 
+// Keys of a block, by their place in it: [first, end).
+struct SeenKeys {
+  int first = 0;
+  int end = 0;
+
+  bool any() const { return first < end; }
+  bool operator==(const SeenKeys&) const = default;
+};
+
+// What the task's `token` sees of the block that begins at position `block`.
+SeenKeys seen_keys(const AttentionTask& task, int token, int block) {
+  const int position = task.first_position + token;
+  const int end = task.sight.whole_span ? task.span_end : position + 1;
+  int begin = task.sight.first_key;
+  if (task.sight.window > 0) begin = std::max(begin, position + 1 - task.sight.window);
+  return {std::max(begin - block, 0), std::min(end - block, kKeyBlock)};
+}
+
 template <class T>
 void attend_as(const AttentionTask& task) {
   const int group = task.shape.group();
@@ -179,30 +204,36 @@ void attend_as(const AttentionTask& task) {
   std::fill_n(task.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(task.totals, rows, 0.0f);
 
-  const int end = task.first_position + task.tokens;  // keys that the last token sees
+  const int end = task.sight.whole_span ? task.span_end : task.first_position + task.tokens;
+  int begin = task.sight.first_key;  // blocks begin here, whatever a window leaves of them
+  if (task.sight.window > 0) {
+    const int oldest = task.first_position + 1 - task.sight.window;
+    if (oldest > begin) begin += (oldest - begin) / kKeyBlock * kKeyBlock;
+  }
   KeyBlock<T> block;
-  for (int first = task.first_key; first < end; first += kKeyBlock) {
+  for (int first = begin; first < end; first += kKeyBlock) {
     find_keys(task, first, end, block);
     for_each_tile(rows, [&]<int R>(int row) { score_rows<R, T>(task, block, row); });
     for (int token = 0; token < task.tokens; ++token) {
-      const int count = std::min(task.first_position + token + 1 - first, kKeyBlock);
-      if (count <= 0) continue;
+      const SeenKeys seen = seen_keys(task, token, first);
+      if (!seen.any()) continue;
       for (int row = token * group; row < (token + 1) * group; ++row) {
-        absorb_scores(task.weights + row * kKeyBlock, count, dim,
-                      task.sums + static_cast<std::size_t>(row) * dim, task.largest + row,
-                      task.totals + row);
+        float* scores = task.weights + row * kKeyBlock;
+        std::fill_n(scores, seen.first, -std::numeric_limits<float>::infinity());
+        absorb_scores(scores, seen.end, dim, task.sums + static_cast<std::size_t>(row) * dim,
+                      task.largest + row, task.totals + row);
       }
     }
-    // Tokens that see all keys of the block share its values; the others go one by one.
-    const int whole = std::clamp(first + kKeyBlock - 1 - task.first_position, 0, task.tokens);
+    // Tokens next to each other that see the same keys share their values.
     for (int token = 0; token < task.tokens;) {
-      const int tokens = token < whole ? 1 : task.tokens - token;
-      const int count = std::min(task.first_position + token + 1 - first, kKeyBlock);
+      const SeenKeys seen = seen_keys(task, token, first);
       const int at = token * group;
-      token += tokens;
-      if (count <= 0) continue;
-      for_each_tile(tokens * group, [&]<int R>(int row) {
-        add_values<R, T>(task.weights + (at + row) * kKeyBlock, block.value_rows, count, dim,
+      do ++token;
+      while (token < task.tokens && seen_keys(task, token, first) == seen);
+      if (!seen.any()) continue;
+      for_each_tile(token * group - at, [&]<int R>(int row) {
+        add_values<R, T>(task.weights + (at + row) * kKeyBlock + seen.first,
+                         block.value_rows + seen.first, seen.end - seen.first, dim,
                          task.sums + static_cast<std::size_t>(at + row) * dim);
       });
     }

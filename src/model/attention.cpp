@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "core/bfloat16.h"
-#include "model/attend.h"
 
 namespace replayssm {
 namespace {
@@ -99,7 +98,12 @@ void Attention::run_tile(const AttentionSpan& span, const Tile& tile, int kv_hea
   task.kv = kv;
   task.pages = span.pages;
   task.first_position = span.start.tokens + tile.first;
-  task.first_key = span.first_key;
+  task.span_end = span.start.tokens + span.tokens;
+  task.sight = span.sight;
+  if (span.own) {
+    task.own = *span.own;
+    task.own_first = span.start.tokens;
+  }
   task.tokens = tile.tokens;
   task.kv_head = kv_head;
   task.queries = queries;

@@ -1,15 +1,18 @@
-// Causal attention over pages of keys and values. The value of one query head at one position
-// depends on its query and on the keys and values of positions 0 .. itself alone, in ascending
-// order: not on the batch, on how tokens were split into steps, on page ids or on threads.
+// Attention over pages of keys and values, causal unless a span says otherwise. The value of one
+// query head at one position depends on its query and on the keys and values that it sees alone, in
+// ascending order: not on the batch, on how tokens were split into steps, on page ids or on
+// threads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/aligned_buffer.h"
 #include "core/thread_pool.h"
+#include "model/attend.h"
 #include "model/config.h"
 #include "model/model.h"
 
@@ -22,7 +25,9 @@ struct AttentionSpan {
   int first_token = 0;
   int tokens = 0;
   std::span<const PageId> pages;  // of positions 0 .. start + tokens - 1, in order
-  int first_key = 0;              // positions before it are not attended to
+  Sight sight = {};
+  // The tokens' keys and values, if pages hold those before `start` only.
+  std::optional<OwnKv> own = std::nullopt;
 };
 
 // Copies the span's keys and values, [tokens, kv_heads, head_dim] each, into its pages, rounded to
@@ -37,9 +42,9 @@ class Attention {
   // `pool` outlives it. Precondition: no call has more than max_tokens tokens in all.
   Attention(ThreadPool& pool, const AttentionShape& shape, int max_tokens);
 
-  // out[t][n] = sum_j softmax_j(q[t][n] . key_j * head_dim^-1/2) value_j over positions j up to the
-  // token's own, with the kv head n / group(); fp32 throughout, keys and values read as stored
-  // (the span's own must have been appended).
+  // out[t][n] = sum_j softmax_j(q[t][n] . key_j * head_dim^-1/2) value_j over the positions j
+  // that the token sees, with the kv head n / group(); fp32 throughout, keys and values read as
+  // stored (the span's own must have been appended).
   //   q, out  [tokens, heads, head_dim]; entries outside the spans are neither read nor written
   void run(std::span<const AttentionSpan> spans, const float* q, const KvView& kv, float* out);
 

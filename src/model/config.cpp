@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "model/config_fields.h"
 #include "model/json_file.h"
 #include "model/kimi_config.h"
 #include "model/rope_config.h"
@@ -16,17 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Sizes beyond these are mistakes in the file; with them, no product of two sizes that is used
-// anywhere leaves 32 bits, except rows times columns, which is taken in 64.
-constexpr IntRange kWidth{1, 1 << 18};
-constexpr IntRange kLayers{1, 1024};
-constexpr IntRange kHeads{1, 1024};
 constexpr IntRange kVocabulary{1, 1 << 24};
-constexpr IntRange kPositions{1, 1 << 30};
-constexpr IntRange kHeadDim{2, 1024};
 constexpr IntRange kExperts{0, 1 << 20};
 
 constexpr int kFamilyHeadDim = 256;
+constexpr double kFamilyRotaryFactor = 0.25;
 constexpr int kFamilyInterval = 4;
 constexpr int kFamilyPositions = 32768;
 constexpr int kKimiPositions = 1 << 20;
@@ -56,24 +51,6 @@ Status read_model_type(const Fields& root, std::string& type, ModelFamily& famil
                                   kAcceptedTypes));
   }
   return root.refuse_field("model_type", kAcceptedTypes);
-}
-
-// Fields that would change the mathematics, at a level of the configuration.
-Status refuse_unsupported(const Fields& fields) {
-  bool bias = false;
-  REPLAYSSM_TRY(fields.boolean("attention_bias", bias));
-  if (bias) return fields.refuse_field("attention_bias", "false");
-
-  std::string activation = "silu";
-  REPLAYSSM_TRY(fields.text("hidden_act", activation));
-  if (activation != "silu") return fields.refuse_field("hidden_act", "silu");
-
-  std::string gate = "silu";
-  REPLAYSSM_TRY(fields.text("output_gate_type", gate));
-  if (gate != "silu" && gate != "swish") {
-    return fields.refuse_field("output_gate_type", "absent, silu or swish");
-  }
-  return {};
 }
 
 Status refuse_experts(const Fields& fields) {
@@ -134,21 +111,6 @@ Status read_layers(const Fields& text, std::vector<LayerKind>& layers) {
   return {};
 }
 
-Status read_attention(const Fields& text, AttentionShape& attention) {
-  attention.head_dim = kFamilyHeadDim;
-  REPLAYSSM_TRY(text.integer("num_attention_heads", kHeads, attention.heads, Presence::required));
-  REPLAYSSM_TRY(
-      text.integer("num_key_value_heads", kHeads, attention.kv_heads, Presence::required));
-  REPLAYSSM_TRY(text.integer("head_dim", kHeadDim, attention.head_dim));
-  REPLAYSSM_TRY(text.boolean("attn_output_gate", attention.output_gate));
-  if (attention.heads % attention.kv_heads != 0) {
-    return text.refuse_field("num_key_value_heads",
-                             fmt::format("a divisor of num_attention_heads ({})", attention.heads));
-  }
-  if (attention.head_dim % 2 != 0) return text.refuse_field("head_dim", "an even number");
-  return {};
-}
-
 // An integer field that only one value is built for.
 Status require_built(const Fields& text, std::string_view key, int built) {
   int value = built;
@@ -171,19 +133,6 @@ Status read_linear(const Fields& text, HeadShape& linear) {
   return require_built(text, "linear_conv_kernel_dim", kConvWidth);
 }
 
-Status read_type(const Fields& fields, std::string_view key, std::initializer_list<DType> accepted,
-                 std::string_view accepted_text, DType& out) {
-  std::string name;
-  REPLAYSSM_TRY(fields.text(key, name));
-  if (name.empty() && !fields.has(key)) return {};
-  const auto type = dtype_named(name);
-  if (!type || std::find(accepted.begin(), accepted.end(), *type) == accepted.end()) {
-    return fields.refuse_field(key, accepted_text);
-  }
-  out = *type;
-  return {};
-}
-
 // bos and pad; -1 is an old way to write "none".
 Status read_optional_token(const Fields& fields, std::string_view key, int rows, TokenId& out) {
   return fields.integer(key, {-1, rows - 1}, out);
@@ -192,13 +141,14 @@ Status read_optional_token(const Fields& fields, std::string_view key, int rows,
 // Layers, mixers and positions of the Qwen families, and of kda_hybrid.
 Status read_qwen_decoder(const Fields& text, ModelConfig& config) {
   REPLAYSSM_TRY(read_layers(text, config.layers));
+  config.attention.head_dim = kFamilyHeadDim;
   REPLAYSSM_TRY(read_attention(text, config.attention));
   REPLAYSSM_TRY(config.family == ModelFamily::kda_hybrid ? read_kda_heads(text, config.linear)
                                                          : read_linear(text, config.linear));
   REPLAYSSM_TRY(text.number("rms_norm_eps", {0, 1, true}, config.rms_norm_eps));
   config.max_positions = kFamilyPositions;
   REPLAYSSM_TRY(text.integer("max_position_embeddings", kPositions, config.max_positions));
-  auto rope = read_rope(text, config.attention.head_dim, config.max_positions);
+  auto rope = read_rope(text, config.attention.head_dim, config.max_positions, kFamilyRotaryFactor);
   if (!rope) return rope.error();
   config.rope = *rope;
   return {};
@@ -261,10 +211,7 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
     bool tied = false;
     REPLAYSSM_TRY(level->boolean("tie_word_embeddings", tied));
     config.tied_head = config.tied_head || tied;
-    for (const char* key : {"torch_dtype", "dtype"}) {
-      REPLAYSSM_TRY(read_type(*level, key, {DType::bf16, DType::f16, DType::f32},
-                              "bfloat16, float16 or float32", config.weight_type));
-    }
+    REPLAYSSM_TRY(read_weight_type(*level, config.weight_type));
     REPLAYSSM_TRY(read_quantisation(*level, config.quantisation));
     REPLAYSSM_TRY(read_optional_token(*level, "bos_token_id", config.vocab_rows, config.bos));
     REPLAYSSM_TRY(read_optional_token(*level, "pad_token_id", config.vocab_rows, config.pad));

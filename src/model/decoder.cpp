@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/attention_layer.h"
 #include "model/batch_check.h"
 #include "model/decoder_blocks.h"
 #include "model/decoder_step.h"
@@ -17,6 +18,11 @@
 namespace replayssm {
 namespace {
 
+// The input of a draft head's first product takes two hidden states.
+int joined_width(const ModelConfig& config, const ModelOptions& options) {
+  return options.draft_head ? 2 * config.hidden_size : 0;
+}
+
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, Weights weights, const ModelOptions& options, ThreadPool& pool,
@@ -25,7 +31,7 @@ class Decoder final : public Model {
         weights_(std::move(weights)),
         options_(options),
         threads_(pool.threads()),
-        step_(config_, options_, pool, ops) {
+        step_(config_, options_, pool, ops, joined_width(config_, options_)) {
     if (weights_.draft_head) {
       head_.emplace(*weights_.draft_head, weights_.embedding, weights_.head, step_);
     }
@@ -40,6 +46,8 @@ class Decoder final : public Model {
     return decoder_workspace_bytes(config_, options_, threads_, tokens);
   }
 
+  const WeightMatrix& embedding() const override { return weights_.embedding; }
+  const WeightMatrix& head() const override { return weights_.head; }
   DraftHead* draft_head() override { return head_ ? &*head_ : nullptr; }
 
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
@@ -158,7 +166,7 @@ Status check_options(const ModelOptions& options) {
 
 std::int64_t decoder_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
                                      int threads, int tokens) {
-  return DecoderStep::bytes(config, options, threads, tokens) +
+  return DecoderStep::bytes(config, options, threads, tokens, joined_width(config, options)) +
          (options.draft_head ? MtpHead::scratch_bytes(config, tokens) : 0);
 }
 

@@ -23,16 +23,18 @@ namespace replayssm {
 // a time, the one that may call pool.parallel_for.
 class DecoderStep {
  public:
-  // All of them outlive it.
+  // All of them outlive it. `widest`: of inputs of products that are not the decoder layers'.
   DecoderStep(const ModelConfig& config, const ModelOptions& options, ThreadPool& pool,
-              LinearOps& ops);
+              LinearOps& ops, int widest = 0);
 
   // Takes up a step: sorts the rows by phase, embeds the tokens and computes the angles of their
   // positions. Tokens of null rows are embedded as zeros. Precondition: check_batch accepts it.
   void begin(const Batch& batch, const SequenceViews& memory, const WeightMatrix& embedding);
-  // The same for an attention layer alone.
+  // The same for attention layers alone.
   void begin(std::span<const TokenId> tokens, std::span<const AttentionSpan> spans,
              const WeightMatrix& embedding);
+  // Without tokens: the caller makes the hidden states.
+  void begin(std::span<const AttentionSpan> spans);
 
   const ModelConfig& config() const { return config_; }
   const ModelOptions& options() const { return options_; }
@@ -73,7 +75,7 @@ class DecoderStep {
 
   // Bytes that an instance for steps of so many tokens owns.
   static std::int64_t bytes(const ModelConfig& config, const ModelOptions& options, int threads,
-                            int tokens);
+                            int tokens, int widest = 0);
 
  private:
   const ModelConfig& config_;
@@ -85,8 +87,10 @@ class DecoderStep {
   Attention attention_;
   Workspace workspace_;
 
-  void place(const AttentionSpan& span, std::span<const TokenId> tokens,
-             const WeightMatrix& embedding);
+  void clear_rows();
+  void place(const AttentionSpan& span);
+  void embed_tokens(const AttentionSpan& span, std::span<const TokenId> tokens,
+                    const WeightMatrix& embedding);
 
   // Of the current step.
   int tokens_ = 0;

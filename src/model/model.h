@@ -102,6 +102,8 @@ class DraftHead {
                        const KvView& kv, std::span<float> hidden, std::span<float> logits) = 0;
 };
 
+struct WeightMatrix;
+
 class Model {
  public:
   // Loads a Hugging Face directory, as options.load_format says. `pool` and `ops` outlive the model.
@@ -125,6 +127,11 @@ class Model {
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits) {
     return forward(batch, memory, logits, HiddenTaps{});
   }
+
+  // What turns tokens into hidden states, and normalised hidden states into logits; a drafter may
+  // share them. [vocab_rows, hidden_size], as long as the model.
+  virtual const WeightMatrix& embedding() const = 0;
+  virtual const WeightMatrix& head() const = 0;
 
   // The model's own head for drafts, if options().draft_head loaded it; lives as long as the model.
   virtual DraftHead* draft_head() { return nullptr; }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "model/attention_layer.h"
 #include "model/decoder_blocks.h"
 #include "model/norm.h"
-#include "model/qwen3_5.h"
 
 namespace replayssm {
 
@@ -66,7 +66,7 @@ Status MtpHead::draft(std::span<const TokenId> tokens, std::span<const DraftRow>
   if (tokens.empty()) return {};
   spans_.clear();
   for (const DraftRow& row : rows) {
-    spans_.push_back({row.start, row.first_token, row.tokens, row.pages, 1});
+    spans_.push_back({row.start, row.first_token, row.tokens, row.pages, Sight{1}});
   }
   step_.begin(tokens, spans_, embedding_);
   const ModelConfig& config = step_.config();

@@ -1,4 +1,4 @@
-// The mixers of the Qwen3-Next and Qwen3.5 families: gated delta rule and gated full attention.
+// The linear mixer of the Qwen3-Next and Qwen3.5 families: the gated delta rule.
 // Source: Yang et al., Gated Delta Networks (arXiv 2412.06464); Hugging Face transformers,
 // modeling_qwen3_5.
 #pragma once
@@ -14,9 +14,5 @@ namespace replayssm {
 // out = W_out (norm(o) * silu(z)), with o the recurrence's output.
 Status mix_gdn(DecoderStep& step, const GdnWeights& w, const SequenceViews& memory,
                std::size_t layer);
-
-// activations().update from activations().normed; appends to the pages of `kv`.
-// out = W_out (attention * sigmoid(gate)), with norms and RoPE on q and k.
-void mix_attention(DecoderStep& step, const AttentionWeights& w, const KvView& kv);
 
 }  // namespace replayssm

@@ -6,7 +6,6 @@
 namespace replayssm {
 namespace {
 
-constexpr double kFamilyRotaryFactor = 0.25;
 constexpr double kLargestTheta = 1e15;
 constexpr double kLargestFactor = 1e6;
 constexpr int kMostPositions = 1 << 30;
@@ -44,7 +43,8 @@ Status read_yarn(const Fields& fields, int max_positions, RopeConfig& rope) {
 
 }  // namespace
 
-Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions) {
+Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions,
+                             double rotary_factor) {
   // The values beside the object are defaults of those inside, as in Hugging Face's own reader,
   // which also lets rope_scaling win over rope_parameters.
   std::optional<Fields> inner;
@@ -56,7 +56,6 @@ Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions
   }
 
   RopeConfig rope;
-  double rotary_factor = kFamilyRotaryFactor;
   const Fields* outer_and_inner[] = {&text, inner ? &*inner : nullptr};
   for (const Fields* fields : outer_and_inner) {
     if (fields == nullptr) continue;

@@ -9,8 +9,9 @@ namespace replayssm {
 
 // `text` is the object that describes the language model. Accepts the nested form
 // (rope_parameters) and the flat one (rope_theta, partial_rotary_factor, rope_scaling), types
-// "default", "mrope" (equal to it for text) and "yarn". A missing partial_rotary_factor means 0.25
-// in this family.
-Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions);
+// "default", "mrope" (equal to it for text) and "yarn". `rotary_factor`: what
+// a missing partial_rotary_factor means.
+Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions,
+                             double rotary_factor);
 
 }  // namespace replayssm

@@ -18,11 +18,6 @@ constexpr auto kFloats = {StoredType::bf16, StoredType::f16, StoredType::f32};
 constexpr auto kFloatsAndFloat8 = {StoredType::bf16, StoredType::f16, StoredType::f32,
                                    StoredType::f8_e4m3};
 
-// Tensors that other parts of a checkpoint own.
-bool belongs_elsewhere(std::string_view name) {
-  return name.starts_with("model.visual.") || name.starts_with("mtp.");
-}
-
 // The format allows any address; vector loads want whole elements.
 const void* aligned(std::span<const std::byte> data, std::size_t alignment,
                     std::vector<AlignedBuffer<std::byte>>& copies) {
@@ -177,16 +172,25 @@ Status TensorReader::vector(const std::string& name, std::vector<std::int64_t> s
   return {};
 }
 
-Status TensorReader::check_all_used() const {
+Status TensorReader::leave_out(const std::string& name, const std::vector<std::int64_t>& shape) {
+  const auto tensor = find(name, shape, kFloatsAndFloat8);
+  return tensor ? Status{} : Status{tensor.error()};
+}
+
+Status TensorReader::check_all_used(std::span<const std::string_view> owned_by_others) const {
   if (files_ == nullptr) return {};
   for (const auto& [name, entry] : files_->entries()) {
-    if (used_.contains(name) || belongs_elsewhere(name) || name.ends_with("rotary_emb.inv_freq")) {
-      continue;
-    }
-    return Error{fmt::format(
-        "{}: tensor {} ({} {}): nothing in config.json calls for it; expected only the tensors "
-        "of the described layers, model.visual.* and mtp.*",
-        entry.file->label(), name, name_of(entry.tensor->type), shape_text(entry.tensor->shape))};
+    const bool elsewhere =
+        std::any_of(owned_by_others.begin(), owned_by_others.end(),
+                    [&](std::string_view prefix) { return name.starts_with(prefix); });
+    if (used_.contains(name) || elsewhere || name.ends_with("rotary_emb.inv_freq")) continue;
+    std::string others;
+    for (const std::string_view prefix : owned_by_others) others += fmt::format(", {}*", prefix);
+    return Error{
+        fmt::format("{}: tensor {} ({} {}): nothing in config.json calls for it; expected only the "
+                    "tensors of the described layers{}",
+                    entry.file->label(), name, name_of(entry.tensor->type),
+                    shape_text(entry.tensor->shape), others)};
   }
   return {};
 }

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/aligned_buffer.h"
@@ -30,21 +32,28 @@ struct MatrixPart {
   std::vector<RowRange> rows;
 };
 
+// What the tensors in use lie in.
+struct CheckpointStorage {
+  std::optional<CheckpointFiles> files;          // none: all weights are copies
+  std::vector<AlignedBuffer<std::byte>> copies;  // matrices that could not stay as stored
+};
+
 // Errors of its functions name tensor, file, what it is and what is expected.
 class TensorReader {
  public:
-  // `files` and `copies` outlive the reader and every matrix that it hands out. Matrices that
-  // cannot stay as they are stored are converted into `copies`.
-  TensorReader(const CheckpointFiles& files, const Quantisation& quantisation,
-               std::vector<AlignedBuffer<std::byte>>& copies)
-      : files_(&files), quantisation_(quantisation), copies_(copies) {}
+  // `storage` outlives the reader and every matrix that it hands out. Matrices that cannot stay as
+  // they are stored are converted into copies. Without files every tensor that is asked for is
+  // there, with random values (dummy_weights.h), matrices in bf16.
+  TensorReader(CheckpointStorage& storage, const Quantisation& quantisation)
+      : files_(storage.files ? &*storage.files : nullptr),
+        quantisation_(quantisation),
+        copies_(storage.copies) {}
 
-  // Without files: every tensor that is asked for is there, with random values (dummy_weights.h),
-  // matrices in bf16.
-  explicit TensorReader(std::vector<AlignedBuffer<std::byte>>& copies) : copies_(copies) {}
-
-  bool has(std::string_view name) const {
-    return files_ != nullptr && files_->find(name) != nullptr;
+  bool has(std::string_view name) const { return entry_of(name) != nullptr; }
+  // The shape of a tensor; empty where there is none.
+  std::vector<std::int64_t> shape_of(std::string_view name) const {
+    const CheckpointFiles::Entry* entry = entry_of(name);
+    return entry == nullptr ? std::vector<std::int64_t>{} : entry->tensor->shape;
   }
 
   // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16. `name` ends
@@ -61,14 +70,22 @@ class TensorReader {
   Status vector(const std::string& name, std::vector<std::int64_t> shape, float added,
                 std::vector<float>& out);
 
+  // A tensor that is left out, because another file's takes its place: it must have this shape.
+  Status leave_out(const std::string& name, const std::vector<std::int64_t>& shape);
+
   // A tensor that the configuration does not call for means that the model is not the one the
-  // configuration describes: refused rather than left out.
-  Status check_all_used() const;
+  // configuration describes: refused rather than left out. Names that begin with one of
+  // `owned_by_others` are other readers' business.
+  Status check_all_used(std::span<const std::string_view> owned_by_others = {}) const;
 
   // Of the tensors used so far, as they are used.
   std::int64_t bytes() const { return bytes_; }
 
  private:
+  const CheckpointFiles::Entry* entry_of(std::string_view name) const {
+    return files_ == nullptr ? nullptr : files_->find(name);
+  }
+
   using Copies = std::vector<AlignedBuffer<std::byte>>;
 
   Status read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols, Copies& copies,
@@ -82,7 +99,7 @@ class TensorReader {
   std::string label(const std::string& name) const;
 
   const CheckpointFiles* files_ = nullptr;  // null: random values
-  Quantisation quantisation_;
+  const Quantisation& quantisation_;
   Copies& copies_;
   std::set<std::string, std::less<>> used_;
   std::int64_t bytes_ = 0;

@@ -94,6 +94,8 @@ struct MtpWeights {
   std::vector<float> norm_scale;            // [h]
 };
 
+struct CheckpointStorage;
+
 // Owns the mapped files, and the copies where a tensor had to be converted. Move-only; views stay
 // valid when it is moved. Read-only after load, so any number of threads may read it.
 class Weights {
@@ -113,10 +115,9 @@ class Weights {
   std::int64_t bytes = 0;
 
  private:
-  struct Storage;
   friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool);
   friend Result<Weights> random_weights(const ModelConfig&, bool);
-  std::unique_ptr<Storage> storage_;
+  std::unique_ptr<CheckpointStorage> storage_;
 };
 
 // Whether the directory's files hold a draft head; false also where they cannot be read.

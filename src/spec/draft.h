@@ -11,6 +11,8 @@ struct Draft {
   // What the token was drawn from: over the target's ids, without padding. No entries: the drafter
   // names one token, a point mass.
   TokenDistribution distribution;
+  // How likely the drafter holds it to be accepted if those before it are, not knowing the token.
+  double confidence = 1.0;
 };
 
 }  // namespace replayssm

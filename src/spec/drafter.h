@@ -56,6 +56,8 @@ class Drafter {
 
   // The most drafts that it makes at once.
   virtual int most_drafts() const = 0;
+  // Whether its drafts carry a confidence.
+  virtual bool has_confidence() const { return false; }
   // Hidden states of the target that it wants of every token, in this order: see HiddenTap.
   virtual std::span<const int> taps() const { return {}; }
 

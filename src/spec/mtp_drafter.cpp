@@ -2,15 +2,8 @@
 
 #include <algorithm>
 
-#include "core/random_stream.h"
-#include "spec/acceptance.h"
-
 namespace replayssm {
 namespace {
-
-// Drafts are drawn from the most likely tokens only: the rest would hardly be accepted, and a
-// distribution is searched for every token of the target's.
-constexpr int kMostCandidates = 64;
 
 std::size_t widest(const MtpDrafter::Sizes& sizes) {
   return static_cast<std::size_t>(std::max(sizes.step_tokens, sizes.rows));
@@ -33,7 +26,7 @@ MtpDrafter::MtpDrafter(DraftHead& head, const KvView& kv, const ModelConfig& con
       vocab_size_(static_cast<std::size_t>(config.vocab_size)),
       vocab_rows_(static_cast<std::size_t>(config.vocab_rows)),
       sizes_(sizes),
-      sampled_(sampled),
+      chooser_(sampled),
       hidden_(widest(sizes) * width_),
       logits_(static_cast<std::size_t>(sizes.rows) * vocab_rows_) {}
 
@@ -87,25 +80,6 @@ Status MtpDrafter::observe(std::span<const CommittedTokens> rows) {
   return {};
 }
 
-// False where the head's logits are of no use.
-bool MtpDrafter::take_draft(DraftRequest& request, std::span<const float> logits) {
-  if (!check_finite(logits).ok()) return false;
-  if (!sampled_ || request.sampling->greedy()) {
-    request.drafts.push_back({argmax(logits), {}});
-    return true;
-  }
-  SamplingParams params = *request.sampling;
-  params.top_k = params.top_k == 0 ? kMostCandidates : std::min(params.top_k, kMostCandidates);
-  params.repetition_penalty = 1.0;
-  params.presence_penalty = params.frequency_penalty = 0.0;
-  const auto distribution = sampler_.distribution(logits, SamplingState(params));
-  if (!distribution) return false;
-  const std::uint64_t index = request.outputs + request.drafts.size();
-  const TokenId token = draw(**distribution, uniform_at(draft_seed(params.seed), index));
-  request.drafts.push_back({token, **distribution});
-  return true;
-}
-
 Status MtpDrafter::propose(std::span<DraftRequest> rows) {
   open_.clear();
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -130,7 +104,7 @@ Status MtpDrafter::propose(std::span<DraftRequest> rows) {
     for (std::size_t i = 0; i < open_.size(); ++i) {
       DraftRequest& request = rows[open_[i]];
       const auto logits = logits_.span().subspan(i * vocab_rows_, vocab_size_);
-      if (!take_draft(request, logits)) continue;
+      if (!chooser_.choose(request, logits)) continue;
       if (static_cast<int>(request.drafts.size()) == std::min(request.most, sizes_.most_drafts)) {
         continue;
       }

@@ -3,7 +3,7 @@
 
 #include "core/aligned_buffer.h"
 #include "model/model.h"
-#include "spec/drafter.h"
+#include "spec/draft_chooser.h"
 
 namespace replayssm {
 
@@ -40,7 +40,6 @@ class MtpDrafter final : public Drafter {
   void add_row(const DraftedSequence& sequence, int first, int count, bool logits);
   void add_token(TokenId token, const float* hidden);
   Status run(int logit_rows);
-  bool take_draft(DraftRequest& request, std::span<const float> logits);
 
   DraftHead& head_;
   KvView kv_;
@@ -48,8 +47,7 @@ class MtpDrafter final : public Drafter {
   std::size_t vocab_size_;
   std::size_t vocab_rows_;
   Sizes sizes_;
-  bool sampled_;
-  Sampler sampler_;
+  DraftChooser chooser_;
 
   // Of the call in progress.
   std::vector<TokenId> tokens_;

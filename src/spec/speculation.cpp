@@ -11,8 +11,7 @@ namespace {
 constexpr int kNgramWindow = 12;
 constexpr int kMtpSteps = 3;  // acceptance falls with every draft made from the head's own output
 
-Result<int> wanted_window(const SpeculationOptions& options) {
-  const bool ngram = options.algorithm == SpeculativeAlgorithm::ngram;
+Status refuse_flags(const SpeculationOptions& options) {
   if (options.draft_tokens != 0 && options.draft_tokens < 2) {
     return refuse("--speculative-num-draft-tokens", options.draft_tokens,
                   "at least 2: the newest token and a draft");
@@ -20,19 +19,38 @@ Result<int> wanted_window(const SpeculationOptions& options) {
   if (options.steps < 0) {
     return refuse("--speculative-num-steps", options.steps, "at least 1");
   }
-  if (!options.draft_model_path.empty()) {
+  const SpeculativeAlgorithm algorithm = options.algorithm;
+  const bool ngram = algorithm == SpeculativeAlgorithm::ngram;
+  if (!options.draft_model_path.empty() && !has_draft_model(algorithm)) {
     return refuse("--speculative-draft-model-path", options.draft_model_path.string(),
                   fmt::format("nothing with {}", ngram ? "NGRAM, which has no weights"
                                                        : "EAGLE, the model's own draft head"));
   }
-  if (ngram) {
-    if (options.steps != 0) {
-      return refuse("--speculative-num-steps", options.steps, "nothing with NGRAM");
-    }
-    if (options.sampled_drafts) {
-      return Error{"--speculative-sampled-drafts: NGRAM has no distribution to draw from"};
-    }
+  if (options.steps != 0 && algorithm != SpeculativeAlgorithm::mtp) {
+    return refuse("--speculative-num-steps", options.steps,
+                  fmt::format("nothing with {}", name_of(algorithm)));
+  }
+  if (!(options.confidence_threshold >= 0 && options.confidence_threshold <= 1)) {
+    return refuse("--speculative-confidence-threshold", options.confidence_threshold, "0 to 1");
+  }
+  if (ngram && options.sampled_drafts) {
+    return Error{"--speculative-sampled-drafts: NGRAM has no distribution to draw from"};
+  }
+  return {};
+}
+
+Result<int> wanted_window(const SpeculationOptions& options, int block_drafts) {
+  REPLAYSSM_TRY(refuse_flags(options));
+  if (options.algorithm == SpeculativeAlgorithm::ngram) {
     return options.draft_tokens == 0 ? kNgramWindow : options.draft_tokens;
+  }
+  if (has_draft_model(options.algorithm)) {
+    if (options.draft_tokens > block_drafts + 1) {
+      return refuse(
+          "--speculative-num-draft-tokens", options.draft_tokens,
+          fmt::format("2 to {}: the drafter makes {} drafts", block_drafts + 1, block_drafts));
+    }
+    return options.draft_tokens == 0 ? block_drafts + 1 : options.draft_tokens;
   }
   const int from_steps = (options.steps == 0 ? kMtpSteps : options.steps) + 1;
   if (options.steps == 0 && options.draft_tokens != 0) return options.draft_tokens;
@@ -54,6 +72,10 @@ std::string_view name_of(SpeculativeAlgorithm algorithm) {
       return "NGRAM";
     case SpeculativeAlgorithm::mtp:
       return "EAGLE";
+    case SpeculativeAlgorithm::dflash:
+      return "DFLASH";
+    case SpeculativeAlgorithm::dspark:
+      return "DSPARK";
   }
   return "unknown";
 }
@@ -61,9 +83,11 @@ std::string_view name_of(SpeculativeAlgorithm algorithm) {
 Result<SpeculativeAlgorithm> algorithm_named(std::string_view name) {
   if (name == "NGRAM") return SpeculativeAlgorithm::ngram;
   if (name == "EAGLE" || name == "NEXTN" || name == "MTP") return SpeculativeAlgorithm::mtp;
+  if (name == "DFLASH") return SpeculativeAlgorithm::dflash;
+  if (name == "DSPARK") return SpeculativeAlgorithm::dspark;
   constexpr std::string_view kBuilt =
-      "NGRAM, or EAGLE, NEXTN or MTP for the model's own draft head";
-  if (name == "EAGLE3" || name == "DFLASH" || name == "DSPARK") {
+      "NGRAM; EAGLE, NEXTN or MTP for the model's own draft head; DFLASH or DSPARK";
+  if (name == "EAGLE3") {
     return refuse("--speculative-algorithm", fmt::format("{}, which is not built,", name), kBuilt);
   }
   return refuse("--speculative-algorithm", name, kBuilt);
@@ -76,9 +100,10 @@ Result<RaggedVerify> ragged_verify_named(std::string_view name) {
   return refuse("--speculative-ragged-verify", name, "static, cap-accept or compact");
 }
 
-Result<SpeculationPlan> plan_speculation(const SpeculationOptions& options, int fold_block) {
+Result<SpeculationPlan> plan_speculation(const SpeculationOptions& options, int fold_block,
+                                         int block_drafts) {
   if (options.algorithm == SpeculativeAlgorithm::none) return SpeculationPlan{};
-  const auto wanted = wanted_window(options);
+  const auto wanted = wanted_window(options, block_drafts);
   if (!wanted) return wanted.error();
   SpeculationPlan plan;
   plan.window_max = std::min({*wanted, fold_block, FoldGeometry::kLargestWindow});

@@ -12,7 +12,9 @@ namespace replayssm {
 enum class SpeculativeAlgorithm {
   none,
   ngram,
-  mtp,  // the model's own draft head
+  mtp,     // the model's own draft head
+  dflash,  // a block drafter with a checkpoint of its own, as is dspark
+  dspark,
 };
 
 // How rows with drafts of different number are verified together.
@@ -32,9 +34,19 @@ struct SpeculationOptions {
   // rejection sampling decides. Otherwise they are its most likely tokens, and the text is that of
   // plain decoding with the same seed.
   bool sampled_drafts = false;
+  // With a drafter that says how sure it is, unless every window is filled up:
+  double confidence_threshold = 0;  // drafts from the first below it on are not verified
+  // Steps a second by tokens, by which the lengths of windows are chosen: "measure" at start, a
+  // file (StepRates::read), or "none": all drafts are verified.
+  std::string step_rates = "measure";
 };
 
-// NGRAM; EAGLE, NEXTN and MTP, which are one. Others are refused by name.
+// Whether its drafter is a checkpoint of its own.
+constexpr bool has_draft_model(SpeculativeAlgorithm algorithm) {
+  return algorithm == SpeculativeAlgorithm::dflash || algorithm == SpeculativeAlgorithm::dspark;
+}
+
+// NGRAM; EAGLE, NEXTN and MTP, which are one; DFLASH; DSPARK. Others are refused by name.
 Result<SpeculativeAlgorithm> algorithm_named(std::string_view name);
 std::string_view name_of(SpeculativeAlgorithm algorithm);
 // static, cap-accept, compact.
@@ -46,7 +58,8 @@ struct SpeculationPlan {
 };
 
 // Refused by flag: values out of range, flags that the algorithm does not have or that disagree.
-// `fold_block`: a window is not longer.
-Result<SpeculationPlan> plan_speculation(const SpeculationOptions& options, int fold_block);
+// `fold_block`: a window is not longer. `block_drafts`: of a block drafter, which makes no more.
+Result<SpeculationPlan> plan_speculation(const SpeculationOptions& options, int fold_block,
+                                         int block_drafts = 0);
 
 }  // namespace replayssm

@@ -1,7 +1,12 @@
 // Speculation through the command line, with the embedded model.
+#include <fmt/format.h>
+
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "program.h"
+#include "source_dir.h"
 
 namespace replayssm {
 namespace {
@@ -42,6 +47,27 @@ TEST(CliSpeculation, EveryAlgorithmGivesTheTextOfPlainDecoding) {
       EXPECT_GT(found["speculation"]["windows"], 0) << flags.front();
       EXPECT_LT(found["steps"], plain["steps"]) << flags.front();
     }
+  }
+}
+
+// The drafters that come with the embedded model, where they do.
+TEST(CliSpeculation, ShippedDraftersGiveTheTextOfPlainDecoding) {
+  for (const auto& [algorithm, directory] :
+       {std::pair{"DFLASH", "tiny-dflash2"}, std::pair{"DSPARK", "tiny-dspark"}}) {
+    const auto drafter = source_dir() / "models" / directory;
+    if (!std::filesystem::exists(drafter)) {
+      const auto result = run_program({"generate", "--speculative-algorithm", algorithm});
+      EXPECT_NE(result.exit_code, 0);
+      EXPECT_EQ(result.err, fmt::format("replayssm: --speculative-algorithm: {} has no drafter in "
+                                        "{}; name one with --speculative-draft-model-path\n",
+                                        algorithm, drafter.string()));
+      continue;
+    }
+    const json plain = generate({"--deterministic"});
+    const json found = generate({"--deterministic", "--speculative-algorithm", algorithm,
+                                 "--speculative-step-rates", "none"});
+    EXPECT_EQ(found["tokens"], plain["tokens"]) << algorithm;
+    EXPECT_LT(found["steps"], plain["steps"]) << algorithm;
   }
 }
 

@@ -3,6 +3,7 @@
 // What is kept after drafts were verified is what plain decoding keeps.
 #include <gtest/gtest.h>
 
+#include "block_drafter_options.h"
 #include "cached_engine.h"
 #include "draft_head.h"
 #include "drafters.h"
@@ -68,6 +69,16 @@ TEST(C01, SoAreThoseWithTheModelsOwnDraftHead) {
   options.speculation.algorithm = SpeculativeAlgorithm::mtp;
   CachedEngine cached(options, 32);
   expect_cold_answers(cached, plain, "draft head");
+}
+
+TEST(C01, SoAreThoseWithABlockDrafter) {
+  for (const DrafterKind& kind : {kDFlash2, kDSparkGated}) {
+    const EngineOptions plain = options_of(kModelKinds[0], DType::f32);
+    EngineOptions options = plain;
+    set_drafter(options, kind);
+    CachedEngine cached(options, 32);
+    expect_cold_answers(cached, plain, kind.name);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "block_drafter_options.h"
 #include "draft_head.h"
 #include "rounds.h"
 #include "small_engine.h"
@@ -26,6 +27,7 @@ struct Setting {
   SchedulePolicy policy = SchedulePolicy::first_come;
   int step_tokens = 64;
   SpeculativeAlgorithm drafter = SpeculativeAlgorithm::none;
+  const DrafterKind* block_drafter = nullptr;
   int spare_pages = -1;    // beyond what one request can need; -1: as many as are useful
   bool sanitized = false;  // also under sanitizers, where a round takes thirty times as long
 };
@@ -44,6 +46,7 @@ EngineOptions options_of(const Setting& setting) {
     static const bool added = (add_draft_head(with_head), true);
     options.model_path = added ? with_head.path() : "";
   }
+  if (setting.block_drafter != nullptr) set_drafter(options, *setting.block_drafter);
   if (setting.spare_pages >= 0) {
     // The smallest budget for the same rows, and so many pages more.
     const auto roomy = make_engine(options);
@@ -227,6 +230,11 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "draft_head_host",
                 .host_bytes = kHostBytes,
                 .drafter = SpeculativeAlgorithm::mtp},
+        Setting{.name = "dflash2_host", .host_bytes = kHostBytes, .block_drafter = &kDFlash2},
+        Setting{.name = "dspark_few_pages",
+                .fold_block = 8,
+                .block_drafter = &kDSparkGated,
+                .spare_pages = 2},
         Setting{.name = "draft_head_few_pages",
                 .policy = SchedulePolicy::priority,
                 .drafter = SpeculativeAlgorithm::mtp,

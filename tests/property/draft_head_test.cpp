@@ -34,12 +34,6 @@ EngineOptions options_with_head(int steps = 3) {
   return options;
 }
 
-EngineOptions options_without() {
-  EngineOptions options = options_with_head();
-  options.speculation = {};
-  return options;
-}
-
 using Vector = std::vector<double>;
 
 // The head in float64, from the file's tensors and the definition in model/mtp_head.h.
@@ -219,101 +213,6 @@ TEST(DraftHead, ComputesItsDefinition) {
   }
 }
 
-// However a text came about, drafted or read, what is held for it is the same, the head's keys and
-// values included.
-TEST(DraftHead, KeysAndValuesFollowFromTheCommittedTokensAlone) {
-  const auto engine = make_engine(options_with_head());
-  const auto prompt = random_prompt(*engine, 25, 2);
-  Scheduler scheduler(*engine);
-  ASSERT_TRUE(scheduler.submit({prompt, greedy(), 120, true}).ok());
-  auto finished = run_all(scheduler, true);
-  Sequence& drafted = finished.front().sequence;
-  EXPECT_GT(finished.front().counters.drafts, 0);
-  const auto step = [&](Sequence& sequence) {
-    const StepRow row = Engine::next_row(sequence, 64);
-    EXPECT_TRUE(engine->prepare(row).ok());
-    EXPECT_TRUE(engine->step({&row, 1}).ok());
-  };
-  step(drafted);
-  Sequence read =
-      engine->admit({drafted.tokens.begin(), drafted.tokens.end() - 1}, greedy()).value();
-  while (read.waiting() > 1 || read.evaluated() < drafted.evaluated()) step(read);
-  ASSERT_EQ(read.evaluated(), drafted.evaluated());
-  EXPECT_TRUE(memory_of(*engine, read) == memory_of(*engine, drafted));
-}
-
-TEST(DraftHead, DraftsChangeNoTextWhateverTheRequestAsks) {
-  const auto plain_engine = make_engine(options_without());
-  const auto engine = make_engine(options_with_head(5));
-  for (const double temperature : {0.0, 0.8}) {
-    GenerationRequest request{random_prompt(*engine, 30, 3), {}, 200, true};
-    request.sampling.temperature = temperature;
-    request.sampling.top_k = 3;
-    request.sampling.seed = 5;
-    request.choices = 2;
-    Scheduler plain(*plain_engine);
-    Scheduler speculative(*engine);
-    ASSERT_TRUE(plain.submit(request).ok());
-    ASSERT_TRUE(speculative.submit(request).ok());
-    const auto expected = run_all(plain);
-    const auto found = run_all(speculative);
-    ASSERT_EQ(found.size(), 2u);
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      EXPECT_EQ(found[i].output, expected[i].output) << "temperature " << temperature;
-      EXPECT_GT(found[i].counters.drafts, 0);
-    }
-  }
-}
-
-// Rejection sampling in the engine: how often texts come whose tokens leave these rests, drafted or
-// not.
-TEST(DraftHead, SampledDraftsLeaveTheDistributionOfTheTextAlone) {
-  EngineOptions options = options_with_head(3);
-  options.max_running_requests = 16;
-  const auto plain_engine = make_engine(options_without());
-  options.speculation.sampled_drafts = true;
-  const auto engine = make_engine(options);
-  const auto prompt = random_prompt(*engine, 12, 4);
-  constexpr int kTexts = tests::rounds(3000);
-  std::int64_t accepted = 0;
-  const auto count = [&](Engine& of) {
-    std::map<std::vector<TokenId>, int> counts;
-    Scheduler scheduler(of);
-    for (int i = 0; i < kTexts; ++i) {
-      GenerationRequest request{prompt, {}, 4, true};
-      request.sampling.temperature = 1.5;
-      request.sampling.seed = static_cast<std::uint64_t>(i);
-      EXPECT_TRUE(scheduler.submit(request).ok());
-    }
-    for (const Finished& finished : run_all(scheduler)) {
-      std::vector<TokenId> rests;
-      for (int k = 0; k < 3; ++k) rests.push_back(finished.output[static_cast<std::size_t>(k)] % 3);
-      ++counts[rests];
-      accepted += finished.counters.drafts_accepted;
-    }
-    return counts;
-  };
-  const auto plain = count(*plain_engine);
-  const auto drafted = count(*engine);
-  EXPECT_GT(accepted, 0);
-  // Two samples of one distribution: sum of (a - b)^2 / (a + b) is chi-squared.
-  double statistic = 0;
-  std::set<std::vector<TokenId>> texts;
-  for (const auto& counts : {plain, drafted}) {
-    for (const auto& [text, times] : counts) texts.insert(text);
-  }
-  for (const auto& text : texts) {
-    const auto times = [&](const auto& counts) {
-      const auto found = counts.find(text);
-      return found == counts.end() ? 0.0 : static_cast<double>(found->second);
-    };
-    const double difference = times(plain) - times(drafted);
-    statistic += difference * difference / (times(plain) + times(drafted));
-  }
-  const double freedom = static_cast<double>(texts.size()) - 1;
-  EXPECT_LT(statistic, freedom + 4.5 * std::sqrt(2 * freedom));
-}
-
 TEST(DraftHead, ACheckpointWithoutOneIsRefusedByName) {
   EngineOptions options = options_with_head();
   options.model_path = small_checkpoint();
@@ -322,21 +221,6 @@ TEST(DraftHead, ACheckpointWithoutOneIsRefusedByName) {
   EXPECT_EQ(engine.error().message,
             "--speculative-algorithm: EAGLE is not accepted; expected a checkpoint with mtp.* "
             "tensors, or NGRAM");
-}
-
-TEST(DraftHead, WhatIsPlannedForItIsAllocated) {
-  EngineOptions options = options_with_head();
-  options.memory_budget = std::int64_t{64} << 20;
-  const auto engine = make_engine(options);
-  std::int64_t planned = 0;
-  for (const MemoryLine& line : engine->plan().lines) {
-    if (line.name == "drafter") planned = line.bytes;
-  }
-  const MtpDrafter::Sizes sizes{3, options.step_tokens, options.max_running_requests};
-  EXPECT_EQ(planned, MtpDrafter::bytes(engine->config(), sizes) + engine->runner().hidden_bytes());
-  const SequenceLayout& layout = engine->memory().layout();
-  EXPECT_EQ(layout.kv_layers(), layout.attention_layers + 1);
-  EXPECT_EQ(engine->memory().pages().bytes(), engine->plan().pages * layout.page_bytes());
 }
 
 }  // namespace

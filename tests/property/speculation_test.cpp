@@ -7,6 +7,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cached_engine.h"
@@ -187,9 +189,9 @@ void poison_beyond(Engine& engine, const Sequence& sequence, int byte) {
       const PageId page = pages[static_cast<std::size_t>(i / layout.page_tokens)];
       const int offset = i % layout.page_tokens;
       std::memset(memory.pages().keys_at(layer, page, offset), byte,
-                  memory.pages().position_bytes());
+                  memory.pages().position_bytes(layer));
       std::memset(memory.pages().values_at(layer, page, offset), byte,
-                  memory.pages().position_bytes());
+                  memory.pages().position_bytes(layer));
     }
   }
 }
@@ -396,6 +398,79 @@ TEST(SpeculativeRequest, CapAcceptBelievesWhatCompactDoes) {
   }
   ASSERT_EQ(windows.size(), 12u);
   EXPECT_TRUE(std::equal(windows.begin(), windows.begin() + 6, windows.begin() + 6));
+}
+
+// Gives the requests of step n the n-th mix of 0 .. most drafts each.
+class MixedLengths final : public Drafter {
+ public:
+  MixedLengths(std::unique_ptr<Drafter> inner, int requests)
+      : inner_(std::move(inner)), requests_(requests) {}
+
+  int most_drafts() const override { return inner_->most_drafts(); }
+  Status observe(std::span<const CommittedTokens> rows) override { return inner_->observe(rows); }
+  Status propose(std::span<DraftRequest> rows) override {
+    REPLAYSSM_TRY(inner_->propose(rows));
+    if (static_cast<int>(rows.size()) < requests_) return {};
+    int rest = mix_++;
+    for (DraftRequest& row : rows) {
+      const auto length = static_cast<std::size_t>(rest % (most_drafts() + 1));
+      row.drafts.resize(std::min(row.drafts.size(), length));
+      rest /= most_drafts() + 1;
+    }
+    return {};
+  }
+  int mixes() const { return mix_; }
+
+ private:
+  std::unique_ptr<Drafter> inner_;
+  int requests_;
+  int mix_ = 0;
+};
+
+// Step by step, for every mix of window lengths 1 .. 6 of three requests.
+TEST(SpeculativeRequest, CompactIsCapAcceptForEveryMixOfLengths) {
+  constexpr int kWindow = 6, kMixes = kWindow * kWindow * kWindow;
+  EngineOptions options = window_of(1);
+  options.context_length = 1000;
+  const auto plain_engine = make_engine(options);
+  const auto prompts = prompts_of(*plain_engine);
+  constexpr int kTokens = 900;
+  std::vector<std::vector<TokenId>> texts;
+  for (const Finished& each : run_greedy(*plain_engine, prompts, kTokens)) {
+    texts.push_back(joined(prompts[texts.size()], each.output));
+  }
+  options.window_max = kWindow;
+  std::vector<std::vector<std::tuple<std::int32_t, int, TokenId>>> told;  // request, step, token
+  std::vector<std::int64_t> evaluated;
+  for (const RaggedVerify ragged : {RaggedVerify::cap_accept, RaggedVerify::compact}) {
+    options.speculation.ragged_verify = ragged;
+    const auto engine = make_engine(options);
+    auto drafter = std::make_unique<MixedLengths>(
+        std::make_unique<ScriptedDrafter>(texts, kWindow - 1, drafter_doubles()[2].script),
+        static_cast<int>(prompts.size()));
+    const MixedLengths& lengths = *drafter;
+    engine->use_drafter(std::move(drafter));
+    Scheduler scheduler(*engine);
+    for (const auto& prompt : prompts) {
+      ASSERT_TRUE(scheduler.submit({prompt, greedy(), kTokens, true}).ok());
+    }
+    auto& tokens = told.emplace_back();
+    evaluated.push_back(0);
+    for (int step = 0; !scheduler.idle(); ++step) {
+      const auto events = scheduler.step();
+      ASSERT_TRUE(events.ok()) << events.error().message;
+      for (const auto& each : events->tokens) {
+        tokens.emplace_back(each.request.value, step, each.token);
+      }
+      for (const Finished& each : events->finished) {
+        EXPECT_FALSE(each.error);
+        evaluated.back() += each.counters.tokens_evaluated;
+      }
+    }
+    EXPECT_GE(lengths.mixes(), kMixes);
+  }
+  EXPECT_TRUE(told[0] == told[1]);
+  EXPECT_LT(evaluated[1], evaluated[0]);
 }
 
 // A window that is verified and not yet accepted has changed nothing that anybody else reads: who

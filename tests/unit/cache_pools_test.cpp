@@ -170,25 +170,27 @@ TEST(RowPool, AReleasedRowForgetsWhereItStood) {
 TEST(PagePool, PagesOfAllLayersAreDisjointAndCopyTakesTheFirstPositionsOnly) {
   SequenceLayout layout = small_layout();
   layout.attention_layers = 2;
+  layout.draft = {2, 3, 32, 0};  // narrower than the model's
   PagePool pool(layout, 3);
   EXPECT_EQ(pool.bytes(), 3 * layout.page_bytes());
   const PageId from = pool.allocate().value();
   const PageId to = pool.allocate().value();
   unsigned char mark = 1;
-  for (int layer = 0; layer < 2; ++layer) {
+  for (int layer = 0; layer < layout.kv_layers(); ++layer) {
     for (int i = 0; i < layout.page_tokens; ++i) {
-      std::memset(pool.keys_at(layer, from, i), mark++, pool.position_bytes());
-      std::memset(pool.values_at(layer, from, i), mark++, pool.position_bytes());
+      std::memset(pool.keys_at(layer, from, i), mark++, pool.position_bytes(layer));
+      std::memset(pool.values_at(layer, from, i), mark++, pool.position_bytes(layer));
     }
   }
   pool.copy(from, to, 3);
   mark = 1;
-  for (int layer = 0; layer < 2; ++layer) {
+  for (int layer = 0; layer < layout.kv_layers(); ++layer) {
     const KvView kv = pool.kv(layer);
     EXPECT_EQ(kv.keys, pool.keys_at(layer, PageId{0}, 0));
     for (int i = 0; i < layout.page_tokens; ++i) {
       EXPECT_EQ(pool.keys_at(layer, from, i)[0], std::byte{mark});
-      EXPECT_EQ(pool.keys_at(layer, to, i)[pool.position_bytes() - 1],
+      EXPECT_EQ(pool.keys_at(layer, from, i)[pool.position_bytes(layer) - 1], std::byte{mark});
+      EXPECT_EQ(pool.keys_at(layer, to, i)[pool.position_bytes(layer) - 1],
                 std::byte{static_cast<unsigned char>(i < 3 ? mark : 0)});
       ++mark;
       EXPECT_EQ(pool.values_at(layer, to, i)[0],

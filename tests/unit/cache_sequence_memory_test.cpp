@@ -101,7 +101,7 @@ TEST(SequenceMemory, ForkCopiesTheLastPartialPageAndSharesTheFullOnes) {
   SequenceMemory memory(layout_of(), {2, 2, 8});
   Residence parent = memory.admit().value();
   step(memory, parent, 6, Phase::prefill);
-  std::memset(memory.pages().keys_at(0, parent.pages()[1], 1), 9, memory.pages().position_bytes());
+  std::memset(memory.pages().keys_at(0, parent.pages()[1], 1), 9, memory.pages().position_bytes(0));
   const Residence child = memory.fork(parent).value();
   ASSERT_EQ(child.pages().size(), 2u);
   EXPECT_EQ(child.pages()[0], parent.pages()[0]);

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/bfloat16.h"
@@ -39,7 +41,11 @@ Sequence random_sequence(const AttentionShape& shape, int tokens, unsigned seed)
   return s;
 }
 
-std::vector<double> exact_attention(const Sequence& s) {
+// The positions [first, second) that the token at t sees.
+using Seen = std::function<std::pair<std::size_t, std::size_t>(std::size_t t)>;
+
+std::vector<double> exact_attention(
+    const Sequence& s, const Seen& seen = [](std::size_t t) { return std::pair(0, t + 1); }) {
   const auto dim = static_cast<std::size_t>(s.shape.head_dim);
   const auto heads = static_cast<std::size_t>(s.shape.heads);
   const auto kv_heads = static_cast<std::size_t>(s.shape.kv_heads);
@@ -47,21 +53,23 @@ std::vector<double> exact_attention(const Sequence& s) {
   for (std::size_t t = 0; t < static_cast<std::size_t>(s.tokens); ++t) {
     for (std::size_t h = 0; h < heads; ++h) {
       const std::size_t kv = h / static_cast<std::size_t>(s.shape.group());
-      std::vector<double> weights(t + 1);
-      for (std::size_t j = 0; j <= t; ++j) {
+      const auto [first, end] = seen(t);
+      std::vector<double> weights(end - first);
+      for (std::size_t j = first; j < end; ++j) {
         double dot = 0;
         for (std::size_t c = 0; c < dim; ++c) {
           dot += static_cast<double>(s.q[(t * heads + h) * dim + c]) *
                  s.k[(j * kv_heads + kv) * dim + c];
         }
-        weights[j] = dot / std::sqrt(static_cast<double>(dim));
+        weights[j - first] = dot / std::sqrt(static_cast<double>(dim));
       }
       const double top = *std::max_element(weights.begin(), weights.end());
       double total = 0;
       for (double& w : weights) total += (w = std::exp(w - top));
-      for (std::size_t j = 0; j <= t; ++j) {
+      for (std::size_t j = first; j < end; ++j) {
         for (std::size_t c = 0; c < dim; ++c) {
-          out[(t * heads + h) * dim + c] += weights[j] / total * s.v[(j * kv_heads + kv) * dim + c];
+          out[(t * heads + h) * dim + c] +=
+              weights[j - first] / total * s.v[(j * kv_heads + kv) * dim + c];
         }
       }
     }
@@ -139,6 +147,52 @@ TEST(Attention, AgreesWithFloat64ForEveryPageSizeAndType) {
           // A weighted mean of values of size about 1, in fp32: scores of size up to 5 carry a few
           // roundings into the exponential.
           for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], exact[i], 4e-6);
+        }
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+// A drafter's block: behind a context in pages, with keys and values of its own.
+TEST(Attention, ABlockSeesItsContextAndItselfAsItsSightSays) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    SCOPED_TRACE(hwy::TargetName(target));
+    for (const AttentionShape& shape : {AttentionShape{6, 3, 20}, AttentionShape{3, 1, 64}}) {
+      for (const int context : {0, 1, 63, 64, 130}) {
+        constexpr int kBlock = 16;
+        const Sequence s = random_sequence(shape, context + kBlock, 8);
+        ThreadPool pool(2);
+        Attention attention(pool, shape, context + kBlock);
+        PagedCache cache(shape, DType::f32, 16, context, 99);  // NaN behind the context
+        if (context > 0) {
+          append_kv({Depth{0}, 0, context, cache.ids}, shape, s.k.data(), s.v.data(), cache.view);
+        }
+        const auto kv_at = static_cast<std::size_t>(context * shape.kv_heads * shape.head_dim);
+        const auto q_at = static_cast<std::size_t>(context * shape.heads * shape.head_dim);
+        for (const int window : {0, 1, 5, 16, 70}) {
+          for (const bool whole : {false, true}) {
+            const AttentionSpan span{Depth{context},
+                                     0,
+                                     kBlock,
+                                     cache.ids,
+                                     Sight{0, window, whole},
+                                     OwnKv{s.k.data() + kv_at, s.v.data() + kv_at}};
+            std::vector<float> out(s.q.size() - q_at);
+            attention.run({&span, 1}, s.q.data() + q_at, cache.view, out.data());
+            const auto exact = exact_attention(s, [&](std::size_t t) {
+              const std::size_t first = window > 0 && t + 1 > static_cast<std::size_t>(window)
+                                            ? t + 1 - static_cast<std::size_t>(window)
+                                            : 0;
+              const auto end = static_cast<std::size_t>(context + kBlock);
+              return std::pair(first, whole && t >= end - kBlock ? end : t + 1);
+            });
+            for (std::size_t i = 0; i < out.size(); ++i) {
+              ASSERT_NEAR(out[i], exact[q_at + i], 4e-6)
+                  << context << " before, window " << window << (whole ? ", whole block" : "");
+            }
+          }
         }
       }
     }

@@ -71,8 +71,8 @@ SpeculationOptions asked(SpeculativeAlgorithm algorithm, int draft_tokens = 0, i
 }
 
 TEST(Speculation, WindowsHaveTheAlgorithmsDefaultAndAreCutWithANote) {
-  const auto window = [](const SpeculationOptions& options, int block, bool cut) {
-    const auto plan = plan_speculation(options, block);
+  const auto window = [](const SpeculationOptions& options, int block, bool cut, int drafts = 0) {
+    const auto plan = plan_speculation(options, block, drafts);
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     EXPECT_EQ(plan->note.empty(), !cut) << plan->note;
     return plan->window_max;
@@ -86,11 +86,16 @@ TEST(Speculation, WindowsHaveTheAlgorithmsDefaultAndAreCutWithANote) {
   EXPECT_EQ(window(asked(SpeculativeAlgorithm::mtp, 6), 16, false), 6);
   EXPECT_EQ(window(asked(SpeculativeAlgorithm::mtp, 0, 5), 16, false), 6);
   EXPECT_EQ(window(asked(SpeculativeAlgorithm::mtp, 6, 5), 16, false), 6);
+  EXPECT_EQ(window(asked(SpeculativeAlgorithm::dflash), 16, false, 15), 16);
+  EXPECT_EQ(window(asked(SpeculativeAlgorithm::dflash, 5), 16, false, 15), 5);
+  EXPECT_EQ(window(asked(SpeculativeAlgorithm::dspark), 16, true, 16), 16);
+  EXPECT_EQ(window(asked(SpeculativeAlgorithm::dspark), 8, false, 7), 8);
+  EXPECT_EQ(window(asked(SpeculativeAlgorithm::dflash), 8, true, 15), 8);
 }
 
 TEST(Speculation, RefusalsNameTheFlagTheValueAndWhatFits) {
-  const auto message = [](const SpeculationOptions& options, int block = 16) {
-    const auto plan = plan_speculation(options, block);
+  const auto message = [](const SpeculationOptions& options, int drafts = 0) {
+    const auto plan = plan_speculation(options, 16, drafts);
     return plan.ok() ? "" : plan.error().message;
   };
   EXPECT_EQ(message(asked(SpeculativeAlgorithm::mtp, 4, 5)),
@@ -106,11 +111,18 @@ TEST(Speculation, RefusalsNameTheFlagTheValueAndWhatFits) {
   EXPECT_EQ(message(with_path),
             "--speculative-draft-model-path: somewhere is not accepted; expected nothing with "
             "EAGLE, the model's own draft head");
-  for (const char* name : {"EAGLE3", "DFLASH", "DSPARK", "ngram"}) {
+  EXPECT_EQ(message(asked(SpeculativeAlgorithm::dflash, 9), 7),
+            "--speculative-num-draft-tokens: 9 is not accepted; expected 2 to 8: the drafter makes "
+            "7 drafts");
+  EXPECT_EQ(message(asked(SpeculativeAlgorithm::dspark, 0, 3), 7),
+            "--speculative-num-steps: 3 is not accepted; expected nothing with DSPARK");
+  EXPECT_EQ(algorithm_named("DFLASH").value(), SpeculativeAlgorithm::dflash);
+  EXPECT_EQ(algorithm_named("DSPARK").value(), SpeculativeAlgorithm::dspark);
+  for (const char* name : {"EAGLE3", "ngram"}) {
     const auto algorithm = algorithm_named(name);
     ASSERT_FALSE(algorithm.ok()) << name;
     EXPECT_NE(algorithm.error().message.find(name), std::string::npos);
-    EXPECT_NE(algorithm.error().message.find("NGRAM, or EAGLE"), std::string::npos);
+    EXPECT_NE(algorithm.error().message.find("NGRAM; EAGLE"), std::string::npos);
   }
   for (const char* name : {"EAGLE", "NEXTN", "MTP"}) {
     EXPECT_EQ(algorithm_named(name).value(), SpeculativeAlgorithm::mtp);
