@@ -38,6 +38,9 @@ Result<EngineOptions> resolve_speculation(EngineOptions options);
 // window of each.
 int max_useful_requests(const EngineOptions& options);
 
+// Whether the model can have the drafter that is asked for; refused by flag.
+Status check_drafter(const EngineOptions& options, const ModelConfig& config);
+
 // Whether a step has room for a window of every running request; refused by flag.
 Status check_step_room(const EngineOptions& options);
 
@@ -61,6 +64,7 @@ StepLimits step_limits(const EngineOptions& options);
 
 // The plan of an engine with these options, resolved: what Engine::create() allocates. `weights`
 // and `drafter` in bytes; `threads` as the engine's. A memory budget of 0 is what the machine has.
+// Refused as check_drafter() and plan_sequences().
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                  const ModelOptions& model_options, const SequenceLayout& layout,
                                  std::int64_t weights, std::int64_t drafter, int threads);

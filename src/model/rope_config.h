@@ -11,6 +11,8 @@ namespace replayssm {
 // (rope_parameters) and the flat one (rope_theta, partial_rotary_factor, rope_scaling), types
 // "default", "mrope" (equal to it for text) and "yarn". A missing partial_rotary_factor means 0.25
 // in this family.
+//
+// `max_positions` is max_position_embeddings; YaRN extends the original context from it.
 Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions);
 
 }  // namespace replayssm
