@@ -51,6 +51,16 @@ inline std::unique_ptr<Engine> make_engine(const EngineOptions& options) {
   return std::move(*engine);
 }
 
+// The options with a budget that leaves exactly so many KV pages, at least those of one context.
+inline EngineOptions with_pages(EngineOptions options, int pages) {
+  options.memory_budget = 0;
+  const auto engine = make_engine(options);
+  if (!engine) return options;
+  options.memory_budget =
+      engine->plan().used - (engine->plan().pages - pages) * engine->memory().layout().page_bytes();
+  return options;
+}
+
 inline std::vector<TokenId> random_prompt(const Engine& engine, int tokens, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<TokenId> prompt;

@@ -90,9 +90,12 @@ void print_table(const PlanFlags& flags, const Planned& planned) {
   rows.push_back({"sum", format_bytes(plan.used), fmt::format("{} bytes", plan.used)});
   rows.push_back({"budget", format_bytes(plan.budget), ""});
   fmt::print("{}\n", format_table({"memory", "bytes", "how"}, rows, {1}));
+  const std::string tokens = layout.page_bytes() == 0
+                                 ? "any number of"
+                                 : fmt::format("{}", std::int64_t{plan.pages} * layout.page_tokens);
   fmt::print("{} request{} at once, {} tokens in all, one request up to {} of the model's {}\n",
-             plan.rows, plan.rows == 1 ? "" : "s", std::int64_t{plan.pages} * layout.page_tokens,
-             planned.plan.context_length, planned.config.max_positions);
+             plan.rows, plan.rows == 1 ? "" : "s", tokens, planned.plan.context_length,
+             planned.config.max_positions);
   if (flags.max_running_requests == 0 && plan.rows == planned.most_requests) {
     fmt::print(
         "more may fit: without --max-running-requests not more than {} are planned, so that a step "

@@ -9,7 +9,7 @@
 namespace replayssm {
 namespace {
 
-// Evicted sequences whose tokens are remembered.
+// The most evicted sequences whose tokens are remembered.
 constexpr std::size_t kRememberedEvictions = 256;
 
 }  // namespace
@@ -69,24 +69,45 @@ bool PrefixCache::keep(std::span<const TokenId> tokens, Residence sequence) {
     return false;
   }
   const bool with_records = sequence.has_row();
-  const EntryId same = tree_.at(tokens);
-  if (same != EntryId{}) {
-    const auto known = entries_.find(same);
-    if (known->second.memory && (known->second.with_records || !with_records)) {
-      touch(known->second);
-      return false;
-    }
-    forget(known, false);
-  }
+  if (use_known(tokens, with_records)) return false;
+  if (const EntryId less = tree_.at(tokens); less != EntryId{}) forget(entries_.find(less), false);
   if (with_records && !make_row_room()) return false;
   // An entry that gave up its row may have left its checkpoint right here.
   if (const EntryId left = tree_.at(tokens); left != EntryId{}) forget(entries_.find(left), false);
   touch(insert(tokens, std::move(sequence)));
-  const EntryId gone = evicted_.at(tokens);
-  if (gone != EntryId{}) {
-    evicted_.erase(gone);
-    std::erase(evicted_order_, gone);
+  if (const EntryId gone = evicted_.at(tokens); gone != EntryId{}) {
+    forget_evicted(std::find_if(evicted_order_.begin(), evicted_order_.end(),
+                                [&](const Evicted& each) { return each.id == gone; }));
   }
+  return true;
+}
+
+Result<bool> PrefixCache::keep_fork(std::span<const TokenId> tokens, const Residence& sequence) {
+  if (use_known(tokens, true)) return false;
+  // Before the fork, which needs that row.
+  if (!make_row_room()) {
+    return Error{"prefix cache: no row for a second sequence"};
+  }
+  auto fork = memory_.fork(sequence);
+  if (!fork && evict_one()) fork = memory_.fork(sequence);
+  if (!fork) return fork.error();
+  return keep(tokens, std::move(*fork));
+}
+
+Result<bool> PrefixCache::keep_checkpoint(std::span<const TokenId> tokens,
+                                          const Residence& sequence) {
+  auto checkpoint = memory_.checkpoint_of(sequence);
+  if (!checkpoint) return checkpoint.error();
+  return keep(tokens, std::move(*checkpoint));
+}
+
+// Whether an entry in the pools serves all that a sequence of these tokens would; then it is used.
+bool PrefixCache::use_known(std::span<const TokenId> tokens, bool with_records) {
+  const EntryId same = tree_.at(tokens);
+  if (same == EntryId{}) return false;
+  Entry& entry = entries_.at(same);
+  if (!entry.memory || (with_records && !entry.with_records)) return false;
+  touch(entry);
   return true;
 }
 
@@ -180,18 +201,19 @@ void PrefixCache::evict(Entries::iterator entry) {
 // A checkpoint without a row borrows one for it; without one, or without room, it is not moved.
 bool PrefixCache::move_to_host(Entry& entry) {
   if (sizes_.host_bytes == 0) return false;
-  ByteWriter image;
-  if (entry.memory.has_row()) {
-    if (!write_image(memory_, entry.memory, ops_, image)) return false;
-  } else {
-    const auto borrowed = memory_.fork(entry.memory);
-    if (!borrowed || !write_image(memory_, *borrowed, ops_, image)) return false;
+  Residence borrowed;
+  if (!entry.memory.has_row()) {
+    auto fork = memory_.fork(entry.memory);
+    if (!fork) return false;
+    borrowed = std::move(*fork);
   }
-  std::vector<std::byte> bytes = std::move(image).take();
-  const auto size = static_cast<std::int64_t>(bytes.size());
+  const Residence& sequence = borrowed ? borrowed : entry.memory;
+  const std::int64_t size = image_bytes(memory_, sequence);
   if (size > sizes_.host_bytes) return false;
+  ByteWriter image;
+  if (!write_image(memory_, sequence, ops_, image)) return false;
   make_host_room(size);
-  entry.image = std::move(bytes);
+  entry.image = std::move(image).take();
   host_bytes_ += size;
   rows_held_ -= entry.with_records ? 1 : 0;
   entry.memory = Residence{};
@@ -254,7 +276,7 @@ void PrefixCache::remember_evicted(EntryId id) {
   try {
     const std::vector<TokenId> tokens = tree_.tokens_of(id);
     if (evicted_.at(tokens) != EntryId{}) return;
-    evicted_order_.push_back(id);
+    evicted_order_.push_back({id, static_cast<std::int64_t>(tokens.size())});
     try {
       evicted_.insert(tokens, id);
     } catch (...) {
@@ -264,19 +286,23 @@ void PrefixCache::remember_evicted(EntryId id) {
   } catch (const std::bad_alloc&) {
     return;
   }
-  if (evicted_order_.size() > kRememberedEvictions) {
-    evicted_.erase(evicted_order_.front());
-    evicted_order_.pop_front();
+  remembered_tokens_ += evicted_order_.back().tokens;
+  while (evicted_order_.size() > kRememberedEvictions ||
+         remembered_tokens_ > sizes_.remembered_tokens) {
+    forget_evicted(evicted_order_.begin());
   }
+}
+
+void PrefixCache::forget_evicted(std::deque<Evicted>::iterator gone) {
+  evicted_.erase(gone->id);
+  remembered_tokens_ -= gone->tokens;
+  evicted_order_.erase(gone);
 }
 
 int PrefixCache::clear() {
   const int count = static_cast<int>(entries_.size());
   while (!entries_.empty()) forget(entries_.begin(), false);
-  while (!evicted_order_.empty()) {
-    evicted_.erase(evicted_order_.front());
-    evicted_order_.pop_front();
-  }
+  while (!evicted_order_.empty()) forget_evicted(evicted_order_.begin());
   return count;
 }
 

@@ -21,6 +21,8 @@ namespace replayssm {
 struct PrefixCacheSizes {
   int rows = 0;                 // the most entries with records
   std::int64_t host_bytes = 0;  // for entries that were evicted from the pools; 0: none
+  // Of evicted sequences, to tell a loss by eviction from one that never was: 4 bytes each.
+  std::int64_t remembered_tokens = 1 << 20;
 };
 
 // An entry is one object with all parts of a sequence at depth d (a Residence): pages, the
@@ -59,6 +61,15 @@ class PrefixCache {
   // row. When it throws, the sequence is dropped and nothing is lost but what made room for it.
   bool keep(std::span<const TokenId> tokens, Residence sequence);
 
+  // Keeps a second sequence with the past of one that goes on and stands at the end of these
+  // tokens. False when the same is there. Refused when a row or a page is missing although what was
+  // superseded, and one entry, gave way.
+  Result<bool> keep_fork(std::span<const TokenId> tokens, const Residence& sequence);
+
+  // The same for the sequence's checkpoint alone, which stands at the end of these tokens; refused
+  // as SequenceMemory::checkpoint_of() says.
+  Result<bool> keep_checkpoint(std::span<const TokenId> tokens, const Residence& sequence);
+
   // Whether the entry is there and not on the host.
   bool in_pools(EntryId entry) const;
 
@@ -89,9 +100,14 @@ class PrefixCache {
     std::uint64_t last_used = 0;
   };
   using Entries = std::map<EntryId, Entry>;
+  struct Evicted {
+    EntryId id;
+    std::int64_t tokens = 0;
+  };
 
   void touch(Entry& entry) { entry.last_used = ++clock_; }
   Entry& insert(std::span<const TokenId> tokens, Residence sequence);
+  bool use_known(std::span<const TokenId> tokens, bool with_records);
   bool make_row_room();
   bool superseded(EntryId id, const Entry& entry) const;
   bool demote(Entries::iterator entry);
@@ -101,6 +117,7 @@ class PrefixCache {
   Result<Residence> read_entry(bool with_records, std::span<const std::byte> image);
   void forget(Entries::iterator entry, bool evicted);
   void remember_evicted(EntryId id);
+  void forget_evicted(std::deque<Evicted>::iterator gone);
   template <class Wanted>
   Entries::iterator oldest(Wanted&& wanted);
   void make_host_room(std::int64_t bytes);
@@ -110,9 +127,9 @@ class PrefixCache {
   PrefixCacheSizes sizes_;
   PrefixTree tree_;
   Entries entries_;
-  // The newest evicted sequences' tokens, to tell a loss by eviction from one that never was.
-  PrefixTree evicted_;
-  std::deque<EntryId> evicted_order_;
+  PrefixTree evicted_;  // the tokens of the newest evicted sequences
+  std::deque<Evicted> evicted_order_;
+  std::int64_t remembered_tokens_ = 0;  // of them
   std::int32_t next_id_ = 0;
   std::uint64_t clock_ = 0;
   int rows_held_ = 0;

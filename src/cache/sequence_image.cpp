@@ -15,7 +15,9 @@ struct Format {
   std::int32_t value;
 };
 
-std::array<Format, 13> formats(const SequenceLayout& layout, const LinearOps& ops) {
+using Formats = std::array<Format, 13>;
+
+Formats formats(const SequenceLayout& layout, const LinearOps& ops) {
   return {{{"recurrence", static_cast<std::int32_t>(layout.recurrence)},
            {"fold block", layout.geometry.fold_block()},
            {"linear layers", layout.linear_layers},
@@ -98,6 +100,20 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& vi
 }
 
 }  // namespace
+
+std::int64_t image_bytes(SequenceMemory& memory, const Residence& sequence) {
+  // The formats, t and c.
+  std::size_t bytes = (std::tuple_size_v<Formats> + 2) * sizeof(std::int32_t);
+  if (sequence.cursor().checkpoint.tokens > 0) {
+    bytes += memory.views().states.size() * memory.layout().heads.state_elements() * sizeof(float);
+  }
+  // Counting fails nowhere.
+  (void)visit_parts(memory, sequence, [&](std::span<std::byte> part) -> Status {
+    bytes += part.size();
+    return {};
+  });
+  return static_cast<std::int64_t>(bytes);
+}
 
 Status write_image(SequenceMemory& memory, const Residence& sequence, const LinearOps& ops,
                    ByteWriter& out) {

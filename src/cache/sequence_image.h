@@ -8,12 +8,17 @@
 // ring sizes; fold block, shapes and number formats must be the same. Nothing is folded to make it.
 #pragma once
 
+#include <cstdint>
+
 #include "cache/byte_stream.h"
 #include "cache/sequence_memory.h"
 #include "core/result.h"
 #include "ops/linear_ops.h"
 
 namespace replayssm {
+
+// The size of its image.
+std::int64_t image_bytes(SequenceMemory& memory, const Residence& sequence);
 
 // Appends the image. The sequence is not changed. `ops` is the backend that owns the state layout.
 Status write_image(SequenceMemory& memory, const Residence& sequence, const LinearOps& ops,

@@ -55,7 +55,11 @@ std::int64_t SequenceLayout::kv_bytes_per_token() const {
 std::int64_t SequenceLayout::page_bytes() const { return kv_bytes_per_token() * page_tokens; }
 
 int SequenceLayout::pages_for(std::int64_t tokens) const {
-  return static_cast<int>((tokens + page_tokens - 1) / page_tokens);
+  return full_pages(tokens + page_tokens - 1);
+}
+
+int SequenceLayout::full_pages(std::int64_t tokens) const {
+  return kv_layers() == 0 ? 0 : static_cast<int>(tokens / page_tokens);
 }
 
 }  // namespace replayssm

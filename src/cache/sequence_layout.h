@@ -57,7 +57,10 @@ struct SequenceLayout {
   // Keys and values of one position over all of them.
   std::int64_t kv_bytes_per_token() const;
   std::int64_t page_bytes() const;
+  // Pages of the first `tokens` positions, and those of them that are full. None where a position
+  // has no keys and values.
   int pages_for(std::int64_t tokens) const;
+  int full_pages(std::int64_t tokens) const;
 };
 
 }  // namespace replayssm

@@ -98,7 +98,7 @@ Result<Residence> SequenceMemory::fork_at(const Residence& parent, Depth committ
                       : fmt::format("{}, {} or {}", cursor.committed.tokens,
                                     cursor.committed.tokens - 1, cursor.checkpoint.tokens));
   }
-  if (committed.tokens % layout_.page_tokens > 0 && pages_.free() == 0) {
+  if (pages_copied(committed) > pages_.free()) {
     return Error{fmt::format("KV pages: all {} are in use, a fork needs one", pages_.pages())};
   }
   const auto row = rows_.allocate();
@@ -133,7 +133,7 @@ Result<Residence> SequenceMemory::checkpoint_of(const Residence& sequence) {
   if (layout_.recurrence == Recurrence::packed || checkpoint.tokens == 0) {
     return refuse("checkpoint", checkpoint.tokens, "a depth above 0, with replay on");
   }
-  if (checkpoint.tokens % layout_.page_tokens > 0 && pages_.free() == 0) {
+  if (pages_copied(checkpoint) > pages_.free()) {
     return Error{
         fmt::format("KV pages: all {} are in use, a checkpoint needs one", pages_.pages())};
   }
@@ -154,17 +154,22 @@ void SequenceMemory::add_page(Residence& sequence) {
 }
 
 void SequenceMemory::share_pages(const Residence& from, int tokens, Residence& to) {
-  const int full = tokens / layout_.page_tokens;
-  const int partial = tokens % layout_.page_tokens;
+  const int full = layout_.full_pages(tokens);
   for (int i = 0; i < full; ++i) {
     const PageId page = from.pages_[static_cast<std::size_t>(i)];
     to.pages_.push_back(page);
     expect_ok(pages_.retain(page));
   }
-  if (partial > 0) {
+  if (pages_copied(Depth{tokens}) > 0) {
     add_page(to);
-    pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(), partial);
+    pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(),
+                tokens % layout_.page_tokens);
   }
+}
+
+// Of a sequence that shares its past up to there: the last page, unless it is full.
+int SequenceMemory::pages_copied(Depth committed) const {
+  return layout_.pages_for(committed.tokens) - layout_.full_pages(committed.tokens);
 }
 
 // Puts the checkpoint's conv tail, the inputs c-3 .. c-1, where a step at t = c looks for them.

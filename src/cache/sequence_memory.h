@@ -131,6 +131,7 @@ class SequenceMemory {
   // Pages of the first `tokens` positions: shared where they are full, a copy of the last one.
   // Precondition: a page is free if the last one is partial.
   void share_pages(const Residence& from, int tokens, Residence& to);
+  int pages_copied(Depth committed) const;
   void add_page(Residence& sequence);
   void load_conv_tail(const Residence& sequence);
   bool writes_state(const Residence& sequence, int tokens, Phase phase) const;

@@ -50,12 +50,13 @@ DType stored_type(const ModelConfig& config) {
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   const auto resolved = resolve_speculation(asked);
   if (!resolved) return resolved.error();
-  const EngineOptions& options = *resolved;
+  EngineOptions options = *resolved;
   const auto geometry = FoldGeometry::make(options.fold_block, options.window_max, kCpuRingAccess);
   if (!geometry) return geometry.error();
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.model_path);
   if (!config) return config.error();
+  REPLAYSSM_TRY(check_drafter(options, *config));
   const auto fingerprint = model_fingerprint(options.model_path);
   if (!fingerprint) return fingerprint.error();
 
@@ -78,6 +79,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
     return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
                   "a checkpoint with mtp.* tensors, or NGRAM");
   }
+  // What is available now: the weights take their part of it.
+  if (options.memory_budget == 0) options.memory_budget = available_memory();
   auto model = Model::load(options.model_path, model_options, *engine->pool_, *engine->ops_);
   if (!model) return model.error();
   engine->model_ = std::move(*model);
@@ -345,7 +348,7 @@ Status Engine::read_logits(const StepRow& row, std::span<const float> logits, in
     if (!token) return token.error();
     const bool accepted = draft != nullptr && *token == draft->token;
     sequence.counters.drafts_accepted += accepted ? 1 : 0;
-    if (!accepted || result.tokens.back().ends) break;
+    if (!accepted || result.tokens.back().ends || result.tokens.back().last) break;
   }
   return {};
 }
@@ -385,10 +388,11 @@ Result<TokenId> Engine::sample(const StepRow& row, std::span<const float> logits
   if (!target) return target.error();
   const TokenId token = output_token(**target, draft == nullptr ? Draft{} : *draft,
                                      sampling.params().seed, sampling.outputs());
-  SampledToken sampled{token, std::nullopt, false};
+  SampledToken sampled{token, std::nullopt};
   if (row.rules != nullptr) {
     REPLAYSSM_TRY(row.rules->accept(token));
     sampled.ends = row.rules->ends(token);
+    sampled.last = !sampled.ends && row.rules->complete();
     if (row.rules->top_logprobs()) {
       sampled.logprobs = token_logprobs(logits, token, *row.rules->top_logprobs());
     }

@@ -30,7 +30,9 @@ namespace replayssm {
 struct SampledToken {
   TokenId token = 0;
   std::optional<TokenLogprobs> logprobs;  // if the row's rules ask for them
-  bool ends = false;                      // the output, by the row's rules as they were then
+  // By the row's rules as they were then:
+  bool ends = false;  // ends the output, and is no part of it
+  bool last = false;  // is part of the output, behind which nothing may come
 };
 
 // What a step gave one sequence.

@@ -221,6 +221,24 @@ Result<EngineOptions> resolve_speculation(EngineOptions options, std::string* no
   return options;
 }
 
+Status check_drafter(const EngineOptions& options, const ModelConfig& config) {
+  if (options.speculation.algorithm != SpeculativeAlgorithm::mtp) return {};
+  const auto refused = [&](std::string_view accepted) {
+    return refuse("--speculative-algorithm", name_of(options.speculation.algorithm), accepted);
+  };
+  if (config.attention.heads == 0) {
+    return refused("NGRAM, or a model with attention heads: the draft head is an attention layer");
+  }
+  if (config.draft_layers > 1) {
+    return refused(fmt::format("NGRAM, or a draft head of one layer: mtp_num_hidden_layers is {}",
+                               config.draft_layers));
+  }
+  if (config.draft_embeddings) {
+    return refused("NGRAM, or a draft head with mtp_use_dedicated_embeddings false");
+  }
+  return {};
+}
+
 Status check_step_room(const EngineOptions& options) {
   const int most = options.step_tokens / options.window_max;
   if (most == 0) {
@@ -270,6 +288,7 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
                                  const ModelOptions& model_options, const SequenceLayout& layout,
                                  const WeightBytes& weights, const BlockDraftConfig* block,
                                  int threads) {
+  REPLAYSSM_TRY(check_drafter(options, config));
   MemoryNeeds needs = sequence_needs(layout);
   needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
   needs.weights = weights.model;

@@ -52,6 +52,9 @@ Result<std::optional<BlockDraftConfig>> load_drafter_config(const EngineOptions&
 // window of each.
 int max_useful_requests(const EngineOptions& options);
 
+// Whether the model can have the drafter that is asked for; refused by flag.
+Status check_drafter(const EngineOptions& options, const ModelConfig& config);
+
 // Whether a step has room for a window of every running request; refused by flag.
 Status check_step_room(const EngineOptions& options);
 
@@ -83,6 +86,7 @@ struct WeightBytes {
 
 // The plan of an engine with these options, resolved: what Engine::create() allocates. `threads` as
 // the engine's; `block`: its block drafter, or null. A memory budget of 0 is what the machine has.
+// Refused as check_drafter() and plan_sequences().
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                  const ModelOptions& model_options, const SequenceLayout& layout,
                                  const WeightBytes& weights, const BlockDraftConfig* block,

@@ -48,6 +48,10 @@ Status OutputRules::accept(TokenId token) {
   return {};
 }
 
+bool OutputRules::complete() const {
+  return constraint_ && constraint_->vocabulary().end_tokens().empty() && constraint_->complete();
+}
+
 bool OutputRules::ends(TokenId token) const {
   if (contains(stop_tokens_, token)) return true;
   if (constraint_ && constraint_->ended()) return true;

@@ -36,6 +36,10 @@ class OutputRules {
   // the token that completes a constraint.
   bool ends(TokenId token) const;
 
+  // Whether the output ends behind what it has: its constraint allows nothing more, and the model
+  // has no end token to say so.
+  bool complete() const;
+
   // Alternatives wanted with every output token; empty: no log-probabilities.
   std::optional<int> top_logprobs() const { return top_logprobs_; }
   // The same for the prompt's tokens.

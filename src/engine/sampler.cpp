@@ -94,6 +94,8 @@ Result<const TokenDistribution*> Sampler::distribution(std::span<const float> lo
       if (token < 0 || static_cast<std::size_t>(token) >= adjusted_.size()) continue;
       adjusted_[static_cast<std::size_t>(token)] += added;
     }
+    // What is finite alone may leave float32 with a penalty or a bias.
+    REPLAYSSM_TRY(check_finite(adjusted_));
     if (!mask.empty()) {
       for (std::size_t i = 0; i < adjusted_.size(); ++i) {
         if (!allowed(mask, i)) adjusted_[i] = kExcluded;

@@ -73,8 +73,8 @@ TokenId draw(const TokenDistribution& distribution, double uniform);
 class Sampler {
  public:
   // logits [vocab_size], without the vocabulary's padding; not changed. Errors: a logit that is not
-  // finite (checked first; the request ends), a mask that allows nothing. The caller calls
-  // add_output with what it accepts.
+  // finite (checked first, and with penalties and bias; the request ends), a mask that allows
+  // nothing. The caller calls add_output with what it accepts.
   Result<TokenId> sample(std::span<const float> logits, const SamplingState& state,
                          LogitMask mask = {}, LogitBias bias = {});
 

@@ -42,8 +42,8 @@ Result<SamplingParams> resolve_sampling(const SamplingRequest& request,
       check_range("top_p", p.top_p, p.top_p > 0.0 && p.top_p <= 1.0, "more than 0, at most 1"));
   REPLAYSSM_TRY(check_range("min_p", p.min_p, p.min_p >= 0.0 && p.min_p <= 1.0, "0 to 1"));
   REPLAYSSM_TRY(check_range("repetition_penalty", p.repetition_penalty,
-                            p.repetition_penalty > 0.0 && p.repetition_penalty <= 100.0,
-                            "more than 0, at most 100"));
+                            p.repetition_penalty >= 0.01 && p.repetition_penalty <= 100.0,
+                            "0.01 to 100"));
   REPLAYSSM_TRY(check_range("presence_penalty", p.presence_penalty,
                             p.presence_penalty >= -2.0 && p.presence_penalty <= 2.0, "-2 to 2"));
   REPLAYSSM_TRY(check_range("frequency_penalty", p.frequency_penalty,

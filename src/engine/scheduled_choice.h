@@ -40,9 +40,10 @@ struct Scheduler::Choice {
   // Without memory while it waits or is paused. Its prompt_tokens are those to be evaluated as a
   // prompt: more than the request's where it is evaluated again after a pause.
   Sequence sequence;
-  SequenceCounters before;    // of the sequence, when it was submitted
-  std::vector<Draft> drafts;  // for the next step
-  int most_accepted = 0;      // of them: the rest fills up the window
+  SequenceCounters before;     // of the sequence, when it was submitted
+  std::vector<Draft> drafts;   // for the next step
+  int most_accepted = 0;       // of them: the rest fills up the window
+  bool shares_prompt = false;  // its full pages, with other choices, since they were forked
   int outputs = 0;
   int evaluated_before_pause = 0;  // t when it was paused; 0: never was
   std::optional<int> stop_after;   // output tokens; from stop_choice()

@@ -51,17 +51,31 @@ std::optional<Refusal> Scheduler::check_length(int prompt_tokens, int max_tokens
   if (pages > engine_.plan().pages) {
     return refusal(
         Refusal::Kind::too_long, "max_tokens",
-        refuse("max_tokens", max_tokens,
-               fmt::format("what {} KV pages of {} tokens hold: {} tokens with the prompt's {}",
-                           engine_.plan().pages, engine_.memory().layout().page_tokens,
-                           engine_.plan().pages * engine_.memory().layout().page_tokens,
-                           prompt_tokens)));
+        refuse(
+            "max_tokens", max_tokens,
+            fmt::format("what {} KV pages of {} tokens hold: {} tokens with the prompt's {}",
+                        engine_.plan().pages, engine_.memory().layout().page_tokens,
+                        std::int64_t{engine_.plan().pages} * engine_.memory().layout().page_tokens,
+                        prompt_tokens)));
   }
   if (choices < 1 || choices > engine_.plan().rows) {
     return refusal(
         Refusal::Kind::invalid, "n",
         refuse("n", choices,
                fmt::format("1 to {}, the requests that can run together", engine_.plan().rows)));
+  }
+  // Choices part before the prompt's last token, all at once; what they have no room for after that
+  // they evaluate in turn.
+  const int shared = engine_.memory().layout().full_pages(prompt_tokens - 1);
+  const int own = engine_.memory().layout().pages_for(prompt_tokens - 1) - shared;
+  if (choices > 1 && std::int64_t{own} * choices > engine_.plan().pages - shared) {
+    return refusal(
+        Refusal::Kind::too_long, "n",
+        refuse("n", choices,
+               fmt::format("at most {}: the prompt's {} tokens fill {} of {} KV pages, and each "
+                           "choice needs one of its own",
+                           engine_.plan().pages - shared, prompt_tokens, shared,
+                           engine_.plan().pages)));
   }
   return std::nullopt;
 }
@@ -71,6 +85,14 @@ std::optional<Refusal> Scheduler::check(const GenerationRequest& request) const 
     const bool long_prompt = static_cast<int>(request.prompt.size()) > engine_.context_length();
     return Refusal{long_prompt ? Refusal::Kind::too_long : Refusal::Kind::invalid, "prompt",
                    prompt.error().message};
+  }
+  const int vocab_size = engine_.config().vocab_size;
+  if (request.constraint != nullptr &&
+      request.constraint->vocabulary().vocabulary_size() > static_cast<std::size_t>(vocab_size)) {
+    return Refusal{Refusal::Kind::invalid, "constraint",
+                   refuse("constraint: tokens", request.constraint->vocabulary().vocabulary_size(),
+                          fmt::format("at most the model's {}", vocab_size))
+                       .message};
   }
   return check_length(static_cast<int>(request.prompt.size()), request.max_tokens, request.choices);
 }
@@ -305,7 +327,10 @@ void Scheduler::take_token(Choice& choice, SampledToken sampled, StepEvents& eve
   }
   events.tokens.push_back(
       {generation.id, choice.index, sampled.token, std::move(sampled.logprobs)});
-  if (choice.outputs == generation.request.max_tokens) {
+  if (sampled.last) {
+    choice.stop_after = choice.outputs;
+    finish(choice, FinishReason::stop, std::nullopt, events);
+  } else if (choice.outputs == generation.request.max_tokens) {
     finish(choice, FinishReason::length, std::nullopt, events);
   }
 }

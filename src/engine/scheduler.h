@@ -140,15 +140,22 @@ class Scheduler {
 
   // The reason why the first waiting request could not be admitted, if so.
   std::optional<Error> admit();
-  std::optional<Error> lacks(const Choice& choice) const;
+  std::optional<Error> lacks(const Choice& choice, int least_priority) const;
   bool make_way(const Choice& choice);
   Status place(Choice& choice);
   void account_for_reuse(Choice& choice, const PrefixCache::Match& match);
   void pause(ChoicePtr paused);
-  int rows_taken() const;
-  int pages_promised() const;
-  int pages_promised(const Choice& choice) const;
+  // Set aside for running choices, whether they have it yet or not.
+  struct Promised {
+    int running = 0;  // choices
+    int rows = 0;
+    int pages = 0;
+  };
+  Promised promised(int least_priority) const;
+  Promised promised_to(const Choice& choice) const;
+  int pages_shared_by_forks(const Generation& generation) const;
 
+  std::vector<Choice*> by_rank() const;
   Result<std::vector<StepRow>> compose(StepEvents& events);
   Status propose_drafts();
   int most_drafts(const Choice& choice) const;

@@ -1,55 +1,72 @@
 // Who may run: rows and pages are promised, the cache gives way, and so does a running sequence of
 // lower rank where the policy says so.
 #include <algorithm>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "engine/scheduled_choice.h"
 #include "engine/scheduler.h"
 
 namespace replayssm {
-// Choices that do not exist yet have their rows already.
-int Scheduler::rows_taken() const {
-  int rows = 0;
-  for (const ChoicePtr& choice : running_) {
-    const Generation& generation = *choice->generation;
-    rows += generation.forked ? 1 : generation.request.choices;
-  }
-  return rows;
-}
+namespace {
 
-int Scheduler::pages_promised(const Choice& choice) const {
+constexpr int kAnyPriority = std::numeric_limits<int>::min();
+
+}  // namespace
+
+// What a choice needs alone. Choices that do not exist yet have their rows already, and will share
+// the full pages of their prompt.
+Scheduler::Promised Scheduler::promised_to(const Choice& choice) const {
   const Generation& generation = *choice.generation;
   const int length = static_cast<int>(choice.sequence.tokens.size());
   const int tokens = std::min(choice.final_tokens(), length + options_.promised_tokens);
-  const int choices = generation.forked ? 1 : generation.request.choices;
-  return choices * engine_.memory().layout().pages_for(tokens);
+  const int pages = engine_.memory().layout().pages_for(tokens);
+  if (generation.forked) return {1, 1, pages};
+  const int choices = generation.request.choices;
+  return {1, choices, pages + (choices - 1) * (pages - pages_shared_by_forks(generation))};
 }
 
-int Scheduler::pages_promised() const {
-  int pages = 0;
-  for (const ChoicePtr& choice : running_) pages += pages_promised(*choice);
-  return pages;
+// Of the running choices with at least this priority.
+Scheduler::Promised Scheduler::promised(int least_priority) const {
+  Promised all;
+  std::set<const Generation*> shared;  // whose prompt's pages are counted
+  for (const ChoicePtr& choice : running_) {
+    const Generation* generation = choice->generation.get();
+    if (generation->request.priority < least_priority) continue;
+    const Promised each = promised_to(*choice);
+    all.running += each.running;
+    all.rows += each.rows;
+    all.pages += each.pages;
+    if (choice->shares_prompt && !shared.insert(generation).second) {
+      all.pages -= pages_shared_by_forks(*generation);
+    }
+  }
+  return all;
 }
 
-// What a choice would have to wait for, if anything.
-std::optional<Error> Scheduler::lacks(const Choice& choice) const {
-  const Generation& generation = *choice.generation;
-  const int rows = generation.forked ? 1 : generation.request.choices;
-  if (rows_taken() + rows > engine_.plan().rows) {
+// What a choice would have to wait for beside the running ones of at least this priority, if
+// anything.
+std::optional<Error> Scheduler::lacks(const Choice& choice, int least_priority) const {
+  const Promised taken = promised(least_priority);
+  const Promised needed = promised_to(choice);
+  if (taken.rows + needed.rows > engine_.plan().rows) {
     return Error{fmt::format("running requests: {} of {} rows are in use, {} more are needed",
-                             rows_taken(), engine_.plan().rows, rows)};
+                             taken.rows, engine_.plan().rows, needed.rows)};
   }
   // Alone, a request runs whatever it was promised: it was checked to fit.
-  if (!running_.empty() && pages_promised() + pages_promised(choice) > engine_.plan().pages) {
-    return Error{fmt::format("KV pages: {} are needed, {} of {} are promised",
-                             pages_promised(choice), pages_promised(), engine_.plan().pages)};
+  if (taken.running > 0 && taken.pages + needed.pages > engine_.plan().pages) {
+    return Error{fmt::format("KV pages: {} are needed, {} of {} are promised", needed.pages,
+                             taken.pages, engine_.plan().pages)};
   }
   return std::nullopt;
 }
 
-// Pauses the running choice of the lowest rank if `choice` has a higher priority.
+// Pauses the running choice of the lowest rank if `choice` has a higher priority and all that it
+// outranks would be enough.
 bool Scheduler::make_way(const Choice& choice) {
   if (options_.policy != SchedulePolicy::priority) return false;
+  if (lacks(choice, choice.generation->request.priority)) return false;
   const auto lowest =
       std::max_element(running_.begin(), running_.end(),
                        [&](const ChoicePtr& a, const ChoicePtr& b) { return before(*a, *b); });
@@ -67,7 +84,7 @@ bool Scheduler::make_way(const Choice& choice) {
 std::optional<Error> Scheduler::admit() {
   while (!waiting_.empty()) {
     Choice& next = *waiting_.front();
-    if (auto missing = lacks(next)) {
+    if (auto missing = lacks(next, kAnyPriority)) {
       // Whoever is paused goes behind the one it makes way for.
       if (make_way(next)) continue;
       return missing;
@@ -107,10 +124,13 @@ Status Scheduler::place(Choice& choice) {
       account_for_reuse(choice, match);
       return {};
     }
-    if (cache == nullptr || !cache->evict_one()) return memory.error();
-    // What would be resumed goes last. If it has gone, there is no room for both it and this
-    // choice, and bringing it back from the host would end here again.
-    cold = cold || (reuses && !cache->in_pools(match.entry));
+    if (cache == nullptr) return memory.error();
+    // What would be resumed goes last. If it goes, or nothing is left to go, there is no room for
+    // both it and this choice, and bringing it back from the host would end here again.
+    const bool was_in_pools = reuses && cache->in_pools(match.entry);
+    const bool evicted = cache->evict_one();
+    if (!evicted && !reuses) return memory.error();
+    cold = cold || !evicted || (was_in_pools && !cache->in_pools(match.entry));
   }
 }
 
@@ -155,6 +175,7 @@ void Scheduler::pause(ChoicePtr paused) {
   wait(std::move(paused));
   keep_at_end(choice);
   choice.sequence.memory = Residence{};
+  choice.shares_prompt = false;
 }
 
 }  // namespace replayssm

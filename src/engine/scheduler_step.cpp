@@ -93,6 +93,15 @@ Status Scheduler::propose_drafts() {
   return {};
 }
 
+// Running choices in the order of admission; one that was resumed has its old place.
+std::vector<Scheduler::Choice*> Scheduler::by_rank() const {
+  std::vector<Choice*> ranked;
+  for (const ChoicePtr& choice : running_) ranked.push_back(choice.get());
+  std::sort(ranked.begin(), ranked.end(),
+            [&](const Choice* a, const Choice* b) { return before(*a, *b); });
+  return ranked;
+}
+
 Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
   if (engine_.most_drafts() > 0) REPLAYSSM_TRY(propose_drafts());
   while (true) {
@@ -111,15 +120,16 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
     // Every running row may want a window of logits; what is left serves whole prompts.
     const int windows = static_cast<int>(running_.size()) * (1 + engine_.most_drafts());
     int logits = engine_.runner().limits().logit_rows - windows + 1;
+    const std::vector<Choice*> ranked = by_rank();
     for (const Phase phase : {Phase::decode, Phase::prefill}) {
-      for (const ChoicePtr& choice : running_) {
+      for (Choice* choice : ranked) {
         if (choice->sequence.phase() != phase || tokens == 0 || forks_now(*choice)) continue;
         const StepRow row = next_row(*choice, tokens, logits);
         if (row.tokens == 0) continue;
         const Status ready = prepare(row);
         if (!ready) {
           // The others go on, and what they fold or finish makes room.
-          if (stuck == nullptr) stuck = choice.get();
+          if (stuck == nullptr) stuck = choice;
           no_room = ready.error();
           continue;
         }
@@ -141,6 +151,11 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
     running_.erase(last);
     pause(std::move(paused));
   }
+}
+
+// Pages that no choice writes to once the choices have parted.
+int Scheduler::pages_shared_by_forks(const Generation& generation) const {
+  return engine_.memory().layout().full_pages(generation.prompt_tokens - 1);
 }
 
 bool Scheduler::forks_now(const Choice& choice) {
@@ -168,11 +183,13 @@ Status Scheduler::fork_choices(Choice& leader) {
     choice->rules = leader.rules;
     choice->sequence = std::move(*sequence);
     choice->last_kept = leader.last_kept;
+    choice->shares_prompt = true;
     forks.push_back(std::move(choice));
   }
   running_.reserve(running_.size() + forks.size());  // all or none, also when memory runs out
   for (ChoicePtr& choice : forks) running_.push_back(std::move(choice));
   generation->forked = true;
+  leader.shares_prompt = true;
   return {};
 }
 
@@ -186,30 +203,26 @@ void Scheduler::publish(Choice& choice) {
   const auto prefix = [&](int tokens) {
     return std::span(sequence.tokens).first(static_cast<std::size_t>(tokens));
   };
-  const auto keep = [&](Result<Residence> kept, int tokens) {
+  // Whether it is known now. What found no room is tried again, not passed over.
+  const auto published = [&](const Result<bool>& kept) {
     if (!kept) {
       ++counters_.publications_skipped;
-    } else if (options_.cache->keep(prefix(tokens), std::move(*kept))) {
-      ++counters_.checkpoints_running;
+      return false;
     }
+    counters_.checkpoints_running += *kept ? 1 : 0;
+    choice.last_kept = std::max(choice.last_kept, checkpoint);
+    return true;
   };
   // The end of the prompt once for all choices, and where the prompt is likely to part from others.
   const bool end_of_prompt = evaluated == generation.prompt_tokens && choice.index == 0;
   if (end_of_prompt || generation.branch_points.count(evaluated) > 0) {
-    auto kept = engine_.memory().fork(sequence.memory);
-    if (!kept && options_.cache->evict_one()) {
-      kept = engine_.memory().fork(sequence.memory);
-    }
-    keep(std::move(kept), evaluated);
-    choice.last_kept = std::max(choice.last_kept, checkpoint);
-    return;
+    if (published(options_.cache->keep_fork(prefix(evaluated), sequence.memory))) return;
   }
   // Along the way: no further apart than the interval, whatever the size of the next step.
   const int step = sequence.phase() == Phase::prefill ? engine_.runner().limits().tokens : 1;
   if (checkpoint > choice.last_kept &&
       checkpoint + step > choice.last_kept + options_.track_interval) {
-    keep(engine_.memory().checkpoint_of(sequence.memory), checkpoint);
-    choice.last_kept = checkpoint;
+    published(options_.cache->keep_checkpoint(prefix(checkpoint), sequence.memory));
   }
 }
 

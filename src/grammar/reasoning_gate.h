@@ -49,6 +49,9 @@ class ReasoningGate {
   // An end token was taken. Free text may go on after one, where end tokens are ignored.
   bool ended() const { return grammar_.ended(); }
 
+  // The vocabulary that masks are for.
+  const TokenTrie& vocabulary() const { return tokens_->vocabulary(); }
+
   bool in_reasoning() const { return phase_ == Phase::reasoning; }
   // Where the grammar is, in the answer or the newest call.
   const GrammarState& answer() const { return grammar_; }

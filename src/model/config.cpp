@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr IntRange kVocabulary{1, 1 << 24};
+constexpr IntRange kDraftLayers{0, 1024};
 constexpr IntRange kExperts{0, 1 << 20};
 
 constexpr int kFamilyHeadDim = 256;
@@ -133,9 +134,18 @@ Status read_linear(const Fields& text, HeadShape& linear) {
   return require_built(text, "linear_conv_kernel_dim", kConvWidth);
 }
 
-// bos and pad; -1 is an old way to write "none".
+// bos and pad; -1 and the first id behind the vocabulary are old ways to write "none".
 Status read_optional_token(const Fields& fields, std::string_view key, int rows, TokenId& out) {
-  return fields.integer(key, {-1, rows - 1}, out);
+  REPLAYSSM_TRY(fields.integer(key, {-1, rows}, out));
+  if (out == rows) out = -1;
+  return {};
+}
+
+// The context that YaRN reaches: a file may leave max_position_embeddings as it was trained.
+int extended_positions(const RopeConfig& rope) {
+  if (rope.kind != RopeKind::yarn) return 0;
+  return static_cast<int>(
+      std::min(rope.factor * rope.original_max_positions, static_cast<double>(kPositions.most)));
 }
 
 // Layers, mixers and positions of the Qwen families, and of kda_hybrid.
@@ -151,6 +161,7 @@ Status read_qwen_decoder(const Fields& text, ModelConfig& config) {
   auto rope = read_rope(text, config.attention.head_dim, config.max_positions, kFamilyRotaryFactor);
   if (!rope) return rope.error();
   config.rope = *rope;
+  config.max_positions = std::max(config.max_positions, extended_positions(*rope));
   return {};
 }
 
@@ -204,6 +215,9 @@ Status read_config_json(const Fields& root, ModelConfig& config) {
   }
   REPLAYSSM_TRY(read_type(text, "mamba_ssm_dtype", {DType::f32, DType::bf16}, "float32 or bfloat16",
                           config.state_type));
+
+  REPLAYSSM_TRY(text.integer("mtp_num_hidden_layers", kDraftLayers, config.draft_layers));
+  REPLAYSSM_TRY(text.boolean("mtp_use_dedicated_embeddings", config.draft_embeddings));
 
   // Both levels may say these; where they differ, a head is tied if either says so, and the inner
   // level wins for the others.

@@ -85,6 +85,10 @@ struct ModelConfig {
   DType weight_type = DType::bf16;  // as config.json says; tensors say their own
   Quantisation quantisation;
 
+  // Of a draft head (mtp.*), whether the checkpoint has one or not.
+  int draft_layers = 1;
+  bool draft_embeddings = false;  // an embedding and a head of its own
+
   TokenId bos = -1;  // -1: none
   TokenId pad = -1;  // -1: none
   // Ascending, without duplicates: the union of config.json, generation_config.json and the eos

@@ -9,8 +9,10 @@ namespace replayssm {
 
 // `text` is the object that describes the language model. Accepts the nested form
 // (rope_parameters) and the flat one (rope_theta, partial_rotary_factor, rope_scaling), types
-// "default", "mrope" (equal to it for text) and "yarn". `rotary_factor`: what
-// a missing partial_rotary_factor means.
+// "default", "mrope" (equal to it for text) and "yarn". `rotary_factor`: what a missing
+// partial_rotary_factor means.
+//
+// `max_positions` is max_position_embeddings; YaRN extends the original context from it.
 Result<RopeConfig> read_rope(const Fields& text, int head_dim, int max_positions,
                              double rotary_factor);
 

@@ -53,7 +53,8 @@ StepActivations carve(const ModelConfig& config, int tokens, Carver& carver) {
     }
     carver.return_to(shared);
   }
-  if (config.count(LayerKind::attention) > 0) {
+  // A draft head has an attention layer although the decoder may have none.
+  if (config.attention.heads > 0) {
     const AttentionShape& shape = config.attention;
     a.q_and_gate = carver.take(tokens, shape.heads * shape.head_dim * (shape.output_gate ? 2 : 1));
     a.q = carver.take(tokens, shape.heads * shape.head_dim);

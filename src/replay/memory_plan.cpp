@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 namespace replayssm {
 namespace {
@@ -100,9 +101,11 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
   }
   const std::int64_t kept = kept_sequences(needs, rows);
   const std::int64_t kv_room = room - bytes_of_rows(needs, rows);
-  const std::int64_t useful_pages = (rows + kept) * context_pages;
+  // A model without keys and values has no pages; the ids of pages are 32 bits.
   const std::int64_t pages =
-      page_bytes == 0 ? useful_pages : std::min(kv_room / page_bytes, useful_pages);
+      page_bytes == 0 ? 0
+                      : std::min<std::int64_t>({kv_room / page_bytes, (rows + kept) * context_pages,
+                                                std::numeric_limits<std::int32_t>::max()});
 
   MemoryPlan plan;
   plan.rows = static_cast<int>(rows);

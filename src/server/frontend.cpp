@@ -87,6 +87,7 @@ Result<std::unique_ptr<Frontend>> Frontend::load(const FrontendOptions& options,
     frontend->template_source_ = *std::move(source);
   }
   frontend->end_tokens_ = config.eos;
+  frontend->vocab_size_ = std::min(frontend->tokenizer_.size(), config.vocab_size);
   frontend->random_seed_ = options.random_seed;
   frontend->find_parsers(options);
   return frontend;
@@ -177,7 +178,7 @@ std::variant<Frontend::Tokens, ApiError> Frontend::constrained(
     const auto known = grammars_.find(key);
     if (known != grammars_.end()) return known->second;
     if (!vocabulary_) {
-      std::vector<std::string_view> bytes(static_cast<std::size_t>(tokenizer_.size()));
+      std::vector<std::string_view> bytes(static_cast<std::size_t>(vocab_size_));
       for (std::size_t id = 0; id < bytes.size(); ++id) {
         const auto token = static_cast<TokenId>(id);
         if (!tokenizer_.is_added(token)) bytes[id] = tokenizer_.token_bytes(token);
@@ -197,7 +198,9 @@ std::variant<Frontend::Tokens, ApiError> Frontend::constrained(
 }
 
 grammar::ReasoningGate::Tag Frontend::tag(std::string_view text) const {
-  return {std::string(text), tokenizer_.id_of(text)};
+  auto token = tokenizer_.id_of(text);
+  if (token && *token >= vocab_size_) token.reset();
+  return {std::string(text), token};
 }
 
 std::variant<Frontend::Constraint, ApiError> Frontend::constrain(const OutputFormat& format,

@@ -93,6 +93,7 @@ class Frontend {
   std::string tool_call_parser_;
   std::string reasoning_parser_;
   std::vector<TokenId> end_tokens_;
+  int vocab_size_ = 0;  // ids that the tokenizer and the model's embedding both have
   std::optional<std::uint64_t> random_seed_;
   mutable std::atomic<std::uint64_t> seeds_given_{0};
 

@@ -223,5 +223,53 @@ TEST(DraftHead, ACheckpointWithoutOneIsRefusedByName) {
             "tensors, or NGRAM");
 }
 
+TEST(DraftHead, OneThatIsNotBuiltIsRefusedByName) {
+  const auto refused = [](const char* field, const nlohmann::json& value) {
+    const TestCheckpoint checkpoint("ratio1_float32_flat_tied");
+    add_draft_head(checkpoint);
+    checkpoint.edit_config([&](nlohmann::json& config) { config[field] = value; });
+    EngineOptions options = options_with_head();
+    options.model_path = checkpoint.path();
+    const auto engine = Engine::create(options);
+    return engine.ok() ? std::string("accepted") : engine.error().message;
+  };
+  EXPECT_EQ(refused("mtp_num_hidden_layers", 2),
+            "--speculative-algorithm: EAGLE is not accepted; expected NGRAM, or a draft head of "
+            "one layer: mtp_num_hidden_layers is 2");
+  EXPECT_EQ(refused("mtp_use_dedicated_embeddings", true),
+            "--speculative-algorithm: EAGLE is not accepted; expected NGRAM, or a draft head with "
+            "mtp_use_dedicated_embeddings false");
+  EXPECT_EQ(refused("mtp_num_hidden_layers", 1), "accepted");
+
+  EngineOptions options = options_with_head();
+  options.model_path = small_checkpoint("kimi_bfloat16_untied");
+  options.load_format = LoadFormat::dummy;
+  const auto engine = Engine::create(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().message,
+            "--speculative-algorithm: EAGLE is not accepted; expected NGRAM, or a model with "
+            "attention heads: the draft head is an attention layer");
+}
+
+// The head's attention layer is then the only one.
+TEST(DraftHead, ItDraftsForADecoderWithoutAttentionLayers) {
+  const TestCheckpoint checkpoint("ratio1_float32_flat_tied");
+  checkpoint.edit_config([](nlohmann::json& config) { config["full_attention_interval"] = 1024; });
+  EngineOptions options = options_with_head();
+  options.model_path = checkpoint.path();
+  options.load_format = LoadFormat::dummy;
+  const auto drafted = make_engine(options);
+  ASSERT_TRUE(drafted);
+  ASSERT_EQ(drafted->config().count(LayerKind::attention), 0);
+  const auto prompt = random_prompt(*drafted, 40, 1);
+  Scheduler scheduler(*drafted);
+  ASSERT_TRUE(scheduler.submit({prompt, greedy(), 30, true}).ok());
+  const auto finished = run_all(scheduler);
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_GT(finished.front().counters.drafts, 0);
+  options.speculation = {};
+  EXPECT_EQ(finished.front().output, solo(options, prompt, 30));
+}
+
 }  // namespace
 }  // namespace replayssm

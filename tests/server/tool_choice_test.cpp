@@ -129,6 +129,33 @@ TEST(ToolChoice, RequiredHoldsTheModelToTheToolsAndTheirParameters) {
   EXPECT_FALSE(accepts("[]"));
 }
 
+// A mask has one bit for each id of the model, which may be fewer than the tokenizer's.
+TEST(ToolChoice, NoConstraintReachesBehindTheEmbedding) {
+  FrontendOptions options;
+  options.model_path = tiny_model();
+  options.chat_template = source_dir() / "tests/data/server/thinking.jinja";
+  ModelConfig config = load_config(tiny_model()).value();
+  config.vocab_size = 300;
+  const auto frontend = Frontend::load(options, config).value();
+  ASSERT_GT(frontend->tokenizer().size(), 320);
+  const Json tools = {
+      {{"type", "function"},
+       {"function", {{"name", "now"}, {"strict", true}, {"parameters", {{"type", "object"}}}}}}};
+  for (const bool in_reasoning : {false, true}) {
+    for (const auto& made :
+         {frontend->constrain({OutputFormat::Kind::json_object, {}, "response_format"},
+                              in_reasoning),
+          frontend->constrain_calls(tools, in_reasoning)}) {
+      const auto gate = std::get<Frontend::Constraint>(made);
+      ASSERT_NE(gate, nullptr);
+      EXPECT_EQ(gate->vocabulary().vocabulary_size(), 300u);
+      std::vector<std::uint32_t> words(40, 0xabcdef01u);
+      gate->fill_mask(std::span(words).first(10));
+      EXPECT_EQ(std::count(words.begin() + 10, words.end(), 0xabcdef01u), 30);
+    }
+  }
+}
+
 // Free text, and calls in the model's own format that fit: walked over the text as the sampler
 // would.
 TEST(ToolChoice, WithAStrictToolAnAutomaticCallIsHeldToItsParameters) {

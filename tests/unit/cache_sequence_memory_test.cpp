@@ -111,6 +111,20 @@ TEST(SequenceMemory, ForkCopiesTheLastPartialPageAndSharesTheFullOnes) {
 }
 
 // One token in, the position before is the beginning: nothing is read or copied for it.
+TEST(SequenceMemory, WithoutAttentionLayersNoPagesAreNeeded) {
+  SequenceLayout layout = layout_of();
+  layout.attention_layers = 0;
+  layout.kv_heads = 0;
+  SequenceMemory memory(layout, {3, 4, 0});
+  auto sequence = memory.admit();
+  ASSERT_TRUE(sequence.ok());
+  step(memory, *sequence, 11, Phase::prefill);
+  const auto fork = memory.fork(*sequence);
+  ASSERT_TRUE(fork.ok());
+  EXPECT_TRUE(fork->pages().empty());
+  EXPECT_TRUE(memory.checkpoint_of(*sequence).ok());
+}
+
 TEST(SequenceMemory, AForkBeforeTheFirstTokenIsAnEmptySequence) {
   SequenceMemory memory(layout_of(), {3, 3, 8}, Poison::on);
   Residence parent = memory.admit().value();
@@ -255,7 +269,9 @@ std::vector<std::byte> image_of(SequenceMemory& memory, const Residence& sequenc
                                 const LinearOps& ops) {
   ByteWriter out;
   EXPECT_TRUE(write_image(memory, sequence, ops, out).ok());
-  return std::move(out).take();
+  std::vector<std::byte> bytes = std::move(out).take();
+  EXPECT_EQ(image_bytes(memory, sequence), static_cast<std::int64_t>(bytes.size()));
+  return bytes;
 }
 
 TEST(SequenceImage, RoundTripsThroughPoolsOfOtherSizes) {

@@ -111,6 +111,56 @@ TEST(EngineCache, WhatWasEvictedSaysSoAndIsReusedFromTheHostWhereThereIsOne) {
   }
 }
 
+// Slots and pages are all in use then, so that nothing comes back before something else has gone.
+TEST(EngineCache, WhatWentToTheHostComesBackWhileThePoolsAreFull) {
+  EngineOptions options = cached_options(2);
+  options.max_running_requests = 2;
+  CachedEngine serving(options, 32, std::int64_t{1} << 26);
+  for (unsigned i = 0; i < 10; ++i) serving.ask(serving.prompt(150, i), 4);
+  ASSERT_GT(serving.cache.evictions(), 0);
+  for (unsigned i = 0; i < 4; ++i) {
+    const auto prompt = serving.prompt(150, i);
+    const Finished again = serving.ask(prompt, 4);
+    EXPECT_EQ(again.reused_tokens, 144) << "the prompt's end gave its row to the answer's";
+    EXPECT_EQ(again.output, solo(options, prompt, 4));
+  }
+  EXPECT_GE(serving.cache.host_restores(), 4);
+  serving.expect_nothing_held();
+}
+
+// Rows are all in use then: running ones, and as many in the cache as it may hold.
+TEST(EngineCache, AnEndOfAPromptTakesTheRowOfWhatIsSuperseded) {
+  CachedEngine serving(cached_options(8));
+  for (unsigned chat = 0; chat < 4; ++chat) serving.ask(serving.prompt(40, chat), 9);
+  ASSERT_EQ(serving.cache.rows_held(), 8);
+  for (unsigned i = 0; i < 4; ++i) {
+    ASSERT_TRUE(serving.scheduler->submit({serving.prompt(30, 10 + i), greedy(), 40, true}).ok());
+  }
+  for (int step = 0; step < 6; ++step) ASSERT_TRUE(serving.scheduler->step().ok());
+  ASSERT_EQ(serving.engine->memory().rows().free(), 0);
+  EXPECT_EQ(serving.scheduler->counters().publications_skipped, 0);
+  EXPECT_EQ(serving.cache.demotions(), 4);
+  EXPECT_EQ(serving.cache.evictions(), 0);
+  run_all(*serving.scheduler);
+  serving.expect_nothing_held();
+}
+
+TEST(EngineCache, OfEvictedSequencesSoManyTokensAreRemembered) {
+  const auto engine = make_engine(cached_options());
+  PrefixCache cache(engine->memory(), engine->ops(), {6, 0, 100});
+  SchedulerOptions scheduling;
+  scheduling.cache = &cache;
+  Scheduler scheduler(*engine, scheduling);
+  for (const unsigned seed : {1u, 2u}) {
+    ASSERT_TRUE(scheduler.submit({random_prompt(*engine, 60, seed), greedy(), 1, true}).ok());
+    run_all(scheduler);
+  }
+  while (cache.evict_one()) {
+  }
+  EXPECT_EQ(cache.find(random_prompt(*engine, 60, 1), 59).reason, std::nullopt);
+  EXPECT_EQ(cache.find(random_prompt(*engine, 60, 2), 59).reason, PrefixLoss::evicted);
+}
+
 TEST(EngineCache, EightForksOfAPromptUseOneBaseSlotUntilTheirFirstFold) {
   EngineOptions options = cached_options();
   options.max_running_requests = 8;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cached_engine.h"
+#include "drafters.h"
 #include "grammar/grammar.h"
 
 namespace replayssm {
@@ -75,12 +76,13 @@ TEST(EngineRequest, EndsAtAStopTokenIdAlsoWhereEndTokensAreIgnored) {
   EXPECT_EQ(finished.front().generation->completion_tokens, 1);
 }
 
-// Bytes as tokens.
-std::shared_ptr<const grammar::ReasoningGate> object_with_two_members() {
-  std::vector<std::string> tokens(512);
+// Bytes as tokens, of so many.
+std::shared_ptr<const grammar::ReasoningGate> object_with_two_members(
+    std::vector<TokenId> end_tokens = {kEnd}, std::size_t vocabulary = 512) {
+  std::vector<std::string> tokens(vocabulary);
   for (int b = 0; b < 256; ++b) tokens[static_cast<std::size_t>(b)] = static_cast<char>(b);
   const std::vector<std::string_view> views(tokens.begin(), tokens.end());
-  const auto trie = std::make_shared<const grammar::TokenTrie>(views, std::span(&kEnd, 1));
+  const auto trie = std::make_shared<const grammar::TokenTrie>(views, end_tokens);
   const auto schema = nlohmann::ordered_json::parse(
       R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
           "n": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["name", "n"]})");
@@ -121,6 +123,45 @@ TEST(EngineRequest, EveryChoiceHasItsOwnConstraintAlsoAfterAPause) {
   }
 }
 
+// There is no token for the end: the output ends with the document's last one, whatever drafts say.
+TEST(EngineRequest, ADocumentThatIsCompleteEndsWhereTheModelHasNoEndToken) {
+  EngineOptions options = cached_options();
+  options.window_max = 4;
+  std::vector<TokenId> text;
+  for (const bool drafts : {false, true}) {
+    CachedEngine cached(options);
+    GenerationRequest request{cached.prompt(30, 1), {}, 200, false};
+    request.sampling.temperature = 30;
+    request.constraint = object_with_two_members({});
+    if (drafts) {
+      text.insert(text.end(), 8, '}');
+      cached.engine->use_drafter(std::make_unique<ScriptedDrafter>(
+          std::vector<std::vector<TokenId>>{joined(request.prompt, text)}, 3,
+          [](TokenId truth, int, int) { return truth; }));
+    }
+    ASSERT_TRUE(cached.scheduler->submit(request).ok());
+    const auto finished = run_all(*cached.scheduler);
+    ASSERT_EQ(finished.size(), 1u);
+    ASSERT_EQ(finished.front().reason, FinishReason::stop)
+        << (finished.front().error ? finished.front().error->message : "");
+    EXPECT_EQ(finished.front().stop_token, std::nullopt);
+    const std::string document(finished.front().output.begin(), finished.front().output.end());
+    EXPECT_TRUE(nlohmann::json::accept(document)) << document;
+    EXPECT_EQ(finished.front().counters.drafts > 0, drafts);
+    text = finished.front().output;
+  }
+}
+
+TEST(EngineRequest, AConstraintOfALargerVocabularyIsRefused) {
+  CachedEngine cached(cached_options());
+  GenerationRequest request{cached.prompt(30, 1), greedy(), 20, false};
+  request.constraint = object_with_two_members({kEnd}, 513);
+  const auto refused = cached.scheduler->submit(request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "constraint: tokens: 513 is not accepted; expected at most the model's 512");
+}
+
 // Choice i says what a request of its own with seed + i says, whoever is paused.
 TEST(EngineRequest, AChoiceSaysWhatItsSeedSaysAlone) {
   for (const bool pauses : {false, true}) {
@@ -159,6 +200,84 @@ TEST(EngineRequest, RowsOfChoicesToComeAreTaken) {
     ASSERT_TRUE(serving.scheduler->step().ok());
     EXPECT_LE(serving.scheduler->running(), 4);
   }
+  EXPECT_EQ(serving.scheduler->counters().preemptions, 0);
+}
+
+// 16 pages of 16 tokens. Before their last tokens the prompts fill 14 and a part of one, of which
+// every choice has its own.
+TEST(EngineRequest, ChoicesThatHaveNoPageOfTheirOwnAreRefusedAndOthersRunInTurn) {
+  const EngineOptions options = with_pages(cached_options(2), 16);
+  for (const bool cached : {true, false}) {
+    CachedEngine serving(options, 256);
+    Scheduler without(*serving.engine);
+    Scheduler& scheduler = cached ? *serving.scheduler : without;
+    ASSERT_EQ(serving.engine->plan().pages, 16);
+    GenerationRequest request{serving.prompt(234, 1), greedy(), 22, true};
+    request.sampling.temperature = 1;
+    request.choices = 3;
+    const auto refused = scheduler.submit(request);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "n: 3 is not accepted; expected at most 2: the prompt's 234 tokens fill 14 of 16 KV "
+              "pages, and each choice needs one of its own");
+    request.choices = 2;
+    ASSERT_TRUE(scheduler.submit(request).ok());
+    for (const Finished& finished : run_all(scheduler)) {
+      EXPECT_EQ(finished.reason, FinishReason::length);
+      EXPECT_EQ(finished.output.size(), 22u);
+    }
+    EXPECT_GT(scheduler.counters().preemptions, 0);
+  }
+}
+
+TEST(EngineRequest, PagesThatChoicesShareArePromisedOnce) {
+  EngineOptions options = cached_options();
+  options.max_running_requests = 6;
+  // Four choices of 11 pages share 9; two requests of 2.
+  CachedEngine serving(with_pages(options, 9 + 4 * 2 + 2 * 2));
+  Scheduler& scheduler = *serving.scheduler;
+  GenerationRequest several{serving.prompt(160, 1), greedy(), 16, true};
+  several.choices = 4;
+  ASSERT_TRUE(scheduler.submit(several).ok());
+  ASSERT_TRUE(scheduler.submit({serving.prompt(16, 2), greedy(), 16, true}).ok());
+  ASSERT_TRUE(scheduler.step().ok());
+  EXPECT_EQ(scheduler.running(), 2) << "before the choices part";
+  while (scheduler.running() < 5) ASSERT_TRUE(scheduler.step().ok());
+  ASSERT_TRUE(scheduler.submit({serving.prompt(16, 3), greedy(), 16, true}).ok());
+  ASSERT_TRUE(scheduler.step().ok());
+  EXPECT_EQ(scheduler.running(), 6) << "and after";
+  run_all(scheduler);
+  EXPECT_EQ(scheduler.counters().preemptions, 0);
+}
+
+TEST(EngineRequest, APromptOfHigherPriorityIsEvaluatedFirst) {
+  CachedEngine serving(cached_options(), 64, 0, SchedulePolicy::priority);
+  ASSERT_TRUE(serving.scheduler->submit({serving.prompt(200, 1), greedy(), 2, true}).ok());
+  ASSERT_TRUE(serving.scheduler->step().ok());
+  GenerationRequest urgent{serving.prompt(100, 2), greedy(), 2, true};
+  urgent.priority = 1;
+  const auto id = serving.scheduler->submit(std::move(urgent));
+  ASSERT_TRUE(id.ok());
+  const auto events = serving.scheduler->step();
+  ASSERT_TRUE(events.ok());
+  ASSERT_EQ(events->progress.size(), 1u);
+  EXPECT_EQ(events->progress.front().request, *id);
+  run_all(*serving.scheduler);
+}
+
+// Two of four rows cannot be had: of what runs, only one has a lower priority.
+TEST(EngineRequest, NobodyIsPausedForWhatWouldStillNotFit) {
+  CachedEngine serving(cached_options(), 64, 0, SchedulePolicy::priority);
+  GenerationRequest first{serving.prompt(20, 1), greedy(), 40, true};
+  first.priority = 5;
+  ASSERT_TRUE(serving.scheduler->submit(first).ok());
+  ASSERT_TRUE(serving.scheduler->submit({serving.prompt(20, 2), greedy(), 10, true}).ok());
+  ASSERT_TRUE(serving.scheduler->step().ok());
+  GenerationRequest large{serving.prompt(20, 3), greedy(), 5, true};
+  large.priority = 3;
+  large.choices = 4;
+  ASSERT_TRUE(serving.scheduler->submit(large).ok());
+  EXPECT_EQ(run_all(*serving.scheduler).size(), 6u);
   EXPECT_EQ(serving.scheduler->counters().preemptions, 0);
 }
 

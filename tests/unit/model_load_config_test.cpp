@@ -242,6 +242,34 @@ TEST(ModelConfig, yarn_parameters_are_resolved) {
   EXPECT_EQ(explicit_values.factor, 1024 / 64);
 }
 
+// Model cards tell people to add rope_scaling and leave max_position_embeddings alone.
+TEST(ModelConfig, yarn_extends_the_positions_by_its_factor) {
+  const TestCheckpoint checkpoint(kFlat);  // 1024 positions
+  checkpoint.edit_config([](json& c) {
+    c["rope_scaling"] = {
+        {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}};
+  });
+  EXPECT_EQ(loaded(checkpoint).max_positions, 4096);
+  checkpoint.edit_config([](json& c) { c["max_position_embeddings"] = 8192; });
+  EXPECT_EQ(loaded(checkpoint).max_positions, 8192);
+  checkpoint.edit_config([](json& c) { c["rope_scaling"]["factor"] = 1e6; });
+  checkpoint.edit_config(
+      [](json& c) { c["rope_scaling"]["original_max_position_embeddings"] = 1 << 30; });
+  EXPECT_EQ(loaded(checkpoint).max_positions, 1 << 30);
+}
+
+TEST(ModelConfig, pad_and_bos_behind_the_vocabulary_are_none) {
+  const TestCheckpoint checkpoint(kFlat);
+  checkpoint.edit_config([](json& c) {
+    c["pad_token_id"] = 512;
+    c["bos_token_id"] = 512;
+  });
+  EXPECT_EQ(loaded(checkpoint).pad, -1);
+  EXPECT_EQ(loaded(checkpoint).bos, -1);
+  checkpoint.edit_config([](json& c) { c["pad_token_id"] = 513; });
+  EXPECT_FALSE(load_config(checkpoint.path()).ok());
+}
+
 TEST(ModelConfig, rows_past_the_tokenizers_largest_id_are_padding) {
   const ModelConfig config = loaded(TestCheckpoint(kFlat));
   EXPECT_EQ(config.vocab_rows, 512);

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "replay/memory_plan.h"
@@ -53,6 +54,22 @@ TEST(MemoryPlan, FitsExactlyAtTheSmallestBudgetAndRefusesOneByteBelow) {
             std::string::npos)
       << refused.error().message;
   EXPECT_NE(refused.error().message.find("records 300 B"), std::string::npos);
+}
+
+TEST(MemoryPlan, AModelWithoutKeysAndValuesHasNoPages) {
+  MemoryNeeds needs = small();
+  needs.kv_per_token = 0;
+  needs.context_length = 1 << 30;
+  EXPECT_EQ(plan_memory(needs)->pages, 0);
+}
+
+TEST(MemoryPlan, PagesStayWithinTheirIds) {
+  MemoryNeeds needs = small();
+  needs.max_running_requests = 256;
+  needs.kv_per_token = 1;
+  needs.context_length = 1 << 30;
+  needs.budget = std::int64_t{1} << 50;
+  EXPECT_EQ(plan_memory(needs)->pages, std::numeric_limits<std::int32_t>::max());
 }
 
 TEST(MemoryPlan, CountsTheRings) {

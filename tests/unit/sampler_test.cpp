@@ -180,6 +180,26 @@ TEST(Sampler, LogitsThatAreNotFiniteAreAnErrorThatNamesTheToken) {
   }
 }
 
+TEST(Sampler, WhatAPenaltyOrABiasTakesOutOfFloat32IsAnErrorThatNamesTheToken) {
+  Sampler sampler;
+  const std::vector<TokenId> seen = {3};
+  for (const double temperature : {0.0, 1.0}) {
+    SamplingParams p = params(temperature);
+    p.repetition_penalty = 0.01;
+    p.top_p = 0.9;
+    SamplingState state(p);
+    state.add_prompt(seen);
+    std::vector<float> logits = kLogits;
+    logits[3] = 1e38F;
+    const auto refused = sampler.sample(logits, state);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("for token 3"), std::string::npos);
+
+    const std::pair<TokenId, float> bias[] = {{3, 3e38F}};
+    EXPECT_FALSE(sampler.sample(std::vector<float>(5, 3e38F), state, {}, bias).ok());
+  }
+}
+
 TEST(Sampler, AChoiceDependsOnSeedAndOutputNumberAlone) {
   const auto run = [&](Sampler& sampler, std::uint64_t seed) {
     SamplingParams p = params(1);
@@ -259,6 +279,8 @@ TEST(SamplingParams, ValuesOutOfRangeAreRefusedByName) {
   EXPECT_EQ(refused(&SamplingRequest::top_p, 1.01), "top_p: 1");
   EXPECT_EQ(refused(&SamplingRequest::min_p, 1.5), "min_p: 1");
   EXPECT_EQ(refused(&SamplingRequest::repetition_penalty, 0.0), "repetiti");
+  EXPECT_EQ(refused(&SamplingRequest::repetition_penalty, 1e-300), "repetiti");
+  EXPECT_EQ(refused(&SamplingRequest::repetition_penalty, 0.01), "accepted");
   EXPECT_EQ(refused(&SamplingRequest::presence_penalty, 2.5), "presence");
   EXPECT_EQ(refused(&SamplingRequest::frequency_penalty, -2.5), "frequenc");
 }
