@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/check_arguments.h"
+#include "ops/cuda/alignment.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/device_fold.h"
 #include "ops/cuda/launch.h"
@@ -19,13 +20,8 @@ constexpr float kQueryScale = 0.08838834764831845f;
 Error not_built(std::string_view what) {
   return Error{
       fmt::format("{}: not built for cuda yet; expected gates, packed_step of one token a row, "
-                  "window_step, fold, advance",
+                  "window_step, fold, advance, conv_window, conv_chunk",
                   what)};
-}
-
-Status aligned(std::string_view field, const void* pointer) {
-  if (reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0) return {};
-  return refuse(field, fmt::format("address {}", pointer), "a multiple of 16");
 }
 
 // What the kernels ask of states beyond what every backend does.
@@ -132,8 +128,8 @@ class CudaOps final : public LinearOps {
     return launch_advance(moved, stream_);
   }
 
-  Status conv_window(const ConvArgs&) override { return not_built("conv_window"); }
-  Status conv_chunk(const ConvArgs&) override { return not_built("conv_chunk"); }
+  Status conv_window(const ConvArgs& args) override { return convolve(args, StepKind::window); }
+  Status conv_chunk(const ConvArgs& args) override { return convolve(args, StepKind::chunk); }
 
   Status export_state(const HeadShape& shape, const StateView& states, SlotId slot,
                       std::span<float> out) const override {
@@ -172,6 +168,21 @@ class CudaOps final : public LinearOps {
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
         cudaMemcpyAsync(slot_address(states, slot), from, bytes, cudaMemcpyHostToDevice, stream_)));
     return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
+  }
+
+  Status convolve(const ConvArgs& args, StepKind kind) {
+    REPLAYSSM_TRY(check_.conv(args, kind));
+    if (args.rows.empty()) return {};
+    REPLAYSSM_TRY(conv_fits(args));
+    const std::vector<ConvTask> tasks = conv_tasks(args.rows);
+    Tables::Words words;
+    words.add<ConvTask>(tasks);
+    const auto table = tables_.write(words, stream_);
+    if (!table) return table.error();
+    return launch_conv(
+        conv_launch(args, kind == StepKind::chunk, reinterpret_cast<const ConvTask*>(*table),
+                    static_cast<int>(tasks.size())),
+        stream_);
   }
 
   Status step(const replayssm::StepArgs& args, StepKind kind) {

@@ -12,6 +12,7 @@
 // fold         records [from, from + records) into the state of depth `from`, all layers.
 // advance      c += L where t - c >= L, and base = home; then t += m. Chunks: see AdvanceArgs.
 // gates        log gate and beta of every token from their projections.
+// conv         causal convolution of width 4 and SiLU of windows or chunks: see LinearOps.
 // widen        bf16 numbers as fp32.
 // Null rows (base or source negative) touch no slot and no ring; their outputs are zero.
 // Criterion: fp32 states 1e-6 relative to float64; bf16 states round once a fold.
@@ -20,6 +21,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/result.h"
+#include "ops/cuda/conv_args.h"
 #include "ops/cuda/step_args.h"
 #include "ops/cuda/step_plan.h"
 
@@ -36,6 +38,7 @@ Status launch_packed_step(const StepPlan& plan, const StepArgs& args, cudaStream
 Status launch_fold(const StepPlan& plan, const FoldArgs& args, cudaStream_t stream);
 Status launch_advance(const AdvanceArgs& args, cudaStream_t stream);
 Status launch_gates(const GateArgs& args, cudaStream_t stream);
+Status launch_conv(const ConvLaunch& args, cudaStream_t stream);
 Status launch_widen(const bf16* from, float* to, int64_t count, cudaStream_t stream);
 
 }  // namespace replayssm::cuda
