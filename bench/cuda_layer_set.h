@@ -20,6 +20,13 @@ namespace replayssm::bench {
 using cuda::DeviceBuffer;
 using cuda::Stream;
 
+// The bytes of all memories that a set rotates over; the largest L2 cache is 50 MiB.
+inline constexpr std::size_t kBeyondCache = 400u << 20;
+
+// Makes `buffer`, filled with `count` numbers in [low, high], or with the integers given.
+Status make_random(DeviceBuffer& buffer, std::size_t count, DType type, float low, float high);
+Status make_integers(DeviceBuffer& buffer, const std::vector<int>& values);
+
 // Fills a buffer with copies of a random pattern of bf16 or fp32 numbers in [low, high].
 Status fill_random(DeviceBuffer& buffer, DType type, float low, float high);
 
@@ -35,7 +42,8 @@ struct CudaSetOptions {
   int batch = 1;
   std::optional<int> history;  // live records of every row; nothing: the whole ring cycle
   int rotations_max = 96;
-  int window = 1;  // tokens of every row
+  int window = 1;      // tokens of every row
+  bool chunk = false;  // they are a chunk, and windows have one token
   double accepted_per_step = 1;
 };
 

@@ -34,6 +34,11 @@ for tool in memcheck racecheck initcheck; do
   step "sanitizer_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
   tail -4 "$out/sanitizer_$tool.log"
 done
-step tables 330 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out" "${3:-}"
+for tool in memcheck initcheck; do
+  step "sanitizer_conv_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/layer_ops_test" \
+    --gtest_filter='*Convolution*/cuda*' --gtest_brief=1
+  tail -4 "$out/sanitizer_conv_$tool.log"
+done
+step tables 400 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out" "${3:-}"
 cat "$out/h200.md"
 step sweep 100 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"

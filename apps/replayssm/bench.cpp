@@ -139,10 +139,13 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
   command
       ->add_option("--window", options.window,
                    op == bench::Op::prefill ? "Tokens of a chunk"
+                   : op == bench::Op::conv  ? "Tokens a step; above 16, on cuda only, of a chunk"
                    : op == bench::Op::decode || op == bench::Op::fold
                        ? "1: this operation has one token a step"
                        : "Tokens a step")
-      ->check(CLI::Range(1, op == bench::Op::prefill ? 1 << 20 : FoldGeometry::kLargestWindow))
+      ->check(CLI::Range(1, op == bench::Op::prefill || op == bench::Op::conv
+                                ? 1 << 20
+                                : FoldGeometry::kLargestWindow))
       ->capture_default_str();
   command
       ->add_option("--history", flags->history,
@@ -195,7 +198,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_op(*command, bench::Op::fold, "Records into states", exit_code);
   add_op(*command, bench::Op::prefill, "A chunk of prompt a row, beside the packed step",
          exit_code);
-  add_op(*command, bench::Op::conv, "The causal convolution of a window", exit_code);
+  add_op(*command, bench::Op::conv, "The causal convolution of a window or chunk", exit_code);
   add_bench_serve(*command, exit_code);
   command->footer(
       "Example: replayssm bench decode --batch 64 --gate gdn --state-dtype fp32 --json");

@@ -31,9 +31,8 @@ struct Backend {
   // What the backend has. Tests leave out what is missing, by name.
   int window_max = FoldGeometry::kLargestWindow;  // tokens of a window
   int packed_max = FoldGeometry::kLargestWindow;  // tokens of a packed step
-  bool chunks = true;
-  bool cursors_checked = true;    // arguments are refused for what the cursors hold
-  bool bf16_activations = false;  // q, k, v and the rings' keys are bf16
+  bool cursors_checked = true;                    // arguments are refused for what the cursors hold
+  bool bf16_activations = false;                  // q, k, v and the rings' keys are bf16
   RingAccess ring_access = RingAccess::staged;
 };
 
@@ -73,7 +72,6 @@ inline Backend cuda_backend() {
   backend.name = "cuda";
   backend.make = [](int) { return make_cuda_backend(); };
   backend.packed_max = 1;
-  backend.chunks = false;
   backend.cursors_checked = false;
   backend.bf16_activations = true;
   backend.ring_access = RingAccess::shared;

@@ -39,6 +39,7 @@ inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 using std::exp;
+using std::max;
 using std::min;
 
 namespace replayssm::cuda::emulated {

@@ -134,6 +134,51 @@ TEST(CudaPlan, AFoldHoldsAsManyRecordsAsAnyEntryFolds) {
   EXPECT_FALSE(plan_fold({heads, DType::bf16, 128, 65, 8, 48}, kH200).ok());
 }
 
+TEST(CudaPlan, AChunkHasABlockOfTheGridForEachUnit) {
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      for (const int block : {1, 8, 16, 32}) {
+        for (const int entries : {1, 2, 16}) {
+          StepGeometry g = geometry(gate, state, entries);
+          g.fold_block = block;
+          const auto plan = plan_chunk_prefill(g, kH200);
+          ASSERT_TRUE(plan.ok()) << plan.error().message;
+          EXPECT_EQ(plan->blocks * plan->unit_rows, entries * g.heads.value_heads * kValueDim);
+          EXPECT_FALSE(plan->overlap);
+          // Two share a multiprocessor but for L = 32.
+          if (block <= 16) {
+            EXPECT_LE(2 * (plan->shared_bytes + kH200.shared_bytes_reserved),
+                      kH200.shared_bytes_per_multiprocessor)
+                << entries << " " << block;
+          }
+          EXPECT_LE(plan->shared_bytes, kH200.shared_bytes_per_block);
+        }
+      }
+    }
+  }
+  // Halves where there are multiprocessors for them, and where they exist.
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 64);
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::bf16, 2), kH200)->unit_rows, 128);
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::f32, 1), kH200)->unit_rows, 64);
+}
+
+TEST(CudaPlan, AChunkNeedsARingForWhatIsPendingOnly) {
+  StepGeometry g = geometry(GateKind::gdn, DType::bf16, 4);
+  g.ring_rows = 16;
+  EXPECT_TRUE(plan_chunk_prefill(g, kH200).ok());
+  g.window_max = 2;
+  EXPECT_EQ(plan_chunk_prefill(g, kH200).error().message,
+            "ring_rows: 16 is not accepted; expected a power of two, at least 17");
+  g.ring_rows = 32;
+  g.fold_block = 64;
+  EXPECT_EQ(plan_chunk_prefill(g, kH200).error().message,
+            "fold_block: 64 is not accepted; expected 8, 16 or 32 (1 for tests)");
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::f32, 4), kH200, {.unit_rows = 32})
+                .error()
+                .message,
+            "unit_rows: 32 is not accepted; expected 64");
+}
+
 TEST(CudaPlan, AConvolutionsTasksCoverEveryTokenOfARowOnce) {
   const std::vector<RowTokens> rows = {{RowIndex{4}, 0, 16, Phase::verify},
                                        {RowIndex{2}, 16, 2 * kConvTaskTokens + 1, Phase::prefill},

@@ -5,6 +5,7 @@
 // --quick is small enough for compute-sanitizer. Exit status 0 if everything held, 77 without a
 // GPU.
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -158,6 +159,41 @@ void check_windows(const Config& c, int window, const DeviceLimits& limits, bool
   if (!different.empty()) worst.fail(different);
   report.add("windows equal steps of one token, bit for bit", worst,
              fmt::format("{} {} window {}", c.name(), c.heads_name(), window));
+}
+
+// Chunks of any length: the bits of steps of one token. `pending` up to L + window_max - 1 at
+// first.
+void check_chunks(const Config& c, int window_max, const DeviceLimits& limits, bool quick,
+                  Report& report) {
+  const Stream stream = must(Stream::make());
+  const int block = c.fold_block;
+  for (const int chunk : quick ? std::vector<int>{2 * block + 3} : std::vector<int>{block, 150}) {
+    ImageOptions o = options(c, quick ? 2 : 5, static_cast<std::uint64_t>(block + chunk), chunk);
+    o.ring_rows = static_cast<int>(std::bit_ceil(static_cast<unsigned>(block + window_max - 1)));
+    o.shared_base = true;
+    o.projected_gates = chunk == block;
+    const int unit_rows = c.state == DType::bf16 && chunk == block ? 64 : 0;
+    const Split split{
+        true,
+        [&](Image& m) {
+          m = chunk_on_device(m, limits, stream, window_max, {.unit_rows = unit_rows});
+        },
+        [&](Image& m) {
+          StepGeometry geometry = m.geometry();
+          geometry.window_max = window_max;
+          DeviceImage device(m, stream);
+          must(launch_window_step(must(plan_window_step(geometry, limits)), device.args(), stream));
+          device.get(m);
+        },
+        64};
+    const std::string different =
+        compare_split_with_steps(o, quick ? 3 * block : std::max(chunk + 20, 5 * block),
+                                 {0, 2 * block}, {0, block + window_max - 1, 3}, split);
+    Worst worst;
+    if (!different.empty()) worst.fail(different);
+    report.add("chunks equal steps of one token, bit for bit", worst,
+               fmt::format("{} {} chunk {}", c.name(), c.heads_name(), chunk));
+  }
 }
 
 // The entry alone: a batch of one, in the same pools.
@@ -555,6 +591,7 @@ int run(bool quick, const std::string& json) {
         if (window > c.fold_block) continue;
         jobs.push_back([&, c, window] { check_windows(c, window, limits, quick, report); });
       }
+      jobs.push_back([&, c, quick] { check_chunks(c, quick ? 1 : 8, limits, quick, report); });
       if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
       if (!quick) jobs.push_back([&, c] { check_ring_overwrite(c, limits, report); });
       for (const int window : {1, 8}) {

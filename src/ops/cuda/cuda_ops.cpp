@@ -17,13 +17,6 @@ namespace {
 // K^-1/2.
 constexpr float kQueryScale = 0.08838834764831845f;
 
-Error not_built(std::string_view what) {
-  return Error{
-      fmt::format("{}: not built for cuda yet; expected gates, packed_step of one token a row, "
-                  "window_step, fold, advance, conv_window, conv_chunk",
-                  what)};
-}
-
 // What the kernels ask of states beyond what every backend does.
 Status states_fit(const StateView& states) {
   REPLAYSSM_TRY(aligned("states.data", states.data));
@@ -81,7 +74,9 @@ class CudaOps final : public LinearOps {
   Status window_step(const replayssm::StepArgs& args) override {
     return step(args, StepKind::window);
   }
-  Status chunk_prefill(const replayssm::StepArgs&) override { return not_built("chunk_prefill"); }
+  Status chunk_prefill(const replayssm::StepArgs& args) override {
+    return step(args, StepKind::chunk);
+  }
 
   Status fold(const replayssm::FoldArgs& args) override {
     REPLAYSSM_TRY(check_.fold(args));
@@ -188,21 +183,22 @@ class CudaOps final : public LinearOps {
   Status step(const replayssm::StepArgs& args, StepKind kind) {
     REPLAYSSM_TRY(check_.step(args, kind));
     if (args.rows.empty()) return {};
-    const bool window = kind == StepKind::window;
-    const bool several = window && args.geometry.window_max() > 1;
+    const bool packed = kind == StepKind::packed;
+    const bool several = kind == StepKind::chunk || (!packed && args.geometry.window_max() > 1);
     if (!several) REPLAYSSM_TRY(one_token_each(args.rows));
     REPLAYSSM_TRY(states_fit(args.states));
     REPLAYSSM_TRY(aligned("qkv_bf16", args.qkv_bf16));
     REPLAYSSM_TRY(aligned("gate", args.gate));
-    if (window) REPLAYSSM_TRY(rings_fit(args.rings, args.states.type));
+    if (!packed) REPLAYSSM_TRY(rings_fit(args.rings, args.states.type));
     const StepGeometry geometry{args.shape,
                                 args.states.type,
                                 args.geometry.fold_block(),
                                 args.geometry.ring_rows(),
                                 static_cast<int>(args.rows.size()),
-                                window ? args.geometry.window_max() : 1};
-    const auto plan =
-        window ? plan_window_step(geometry, limits_) : plan_packed_step(geometry, limits_);
+                                packed ? 1 : args.geometry.window_max()};
+    const auto plan = kind == StepKind::chunk ? plan_chunk_prefill(geometry, limits_)
+                      : packed                ? plan_packed_step(geometry, limits_)
+                                              : plan_window_step(geometry, limits_);
     if (!plan) return plan.error();
     std::vector<std::int32_t> row, first_token, tokens;
     for (const RowTokens& r : args.rows) {
@@ -230,7 +226,7 @@ class CudaOps final : public LinearOps {
                     several ? at(first_at) : nullptr,
                     several ? at(tokens_at) : nullptr};
     launch.state = {args.states.data, static_cast<std::int64_t>(args.states.slot_stride)};
-    if (window) {
+    if (!packed) {
       launch.ring = {static_cast<bf16*>(args.rings.keys), args.rings.key_scales,
                      args.rings.corrections, args.rings.gates};
     }
@@ -245,8 +241,9 @@ class CudaOps final : public LinearOps {
     launch.ring_rows = geometry.ring_rows;
     launch.fold_block = geometry.fold_block;
     launch.query_scale = kQueryScale;
-    return window ? launch_window_step(*plan, launch, stream_)
-                  : launch_packed_step(*plan, launch, stream_);
+    return kind == StepKind::chunk ? launch_chunk_prefill(*plan, launch, stream_)
+           : packed                ? launch_packed_step(*plan, launch, stream_)
+                                   : launch_window_step(*plan, launch, stream_);
   }
 
   cudaStream_t stream_;
