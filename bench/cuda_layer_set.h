@@ -42,9 +42,9 @@ struct CudaSetOptions {
   int batch = 1;
   std::optional<int> history;  // live records of every row; nothing: the whole ring cycle
   int rotations_max = 96;
-  int window = 1;      // tokens of every row
-  bool chunk = false;  // they are a chunk, and windows have one token
+  int window = 1;  // tokens of every row
   double accepted_per_step = 1;
+  bool chunk = false;  // a row's tokens are a chunk, and windows have one token
 };
 
 // Steps of one layer: step i uses the next of the rotating memories, and after all of them the next
