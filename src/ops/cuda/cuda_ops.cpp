@@ -52,9 +52,32 @@ Status one_token_each(std::span<const RowTokens> rows) {
   return {};
 }
 
+// Each operation has tables of its own: in a model the same ones come back in every layer, and are
+// then not written again.
+struct OperationTables {
+  Tables packed_step, window_step, chunk_prefill, fold, advance, conv_window, conv_chunk;
+
+  static Result<OperationTables> make() {
+    OperationTables tables;
+    for (Tables* each : {&tables.packed_step, &tables.window_step, &tables.chunk_prefill,
+                         &tables.fold, &tables.advance, &tables.conv_window, &tables.conv_chunk}) {
+      auto made = Tables::make();
+      if (!made) return made.error();
+      *each = *std::move(made);
+    }
+    return tables;
+  }
+  Tables& of_step(StepKind kind) {
+    return kind == StepKind::chunk    ? chunk_prefill
+           : kind == StepKind::packed ? packed_step
+                                      : window_step;
+  }
+  Tables& of_conv(StepKind kind) { return kind == StepKind::chunk ? conv_chunk : conv_window; }
+};
+
 class CudaOps final : public LinearOps {
  public:
-  CudaOps(cudaStream_t stream, const DeviceLimits& limits, std::string name, Tables tables)
+  CudaOps(cudaStream_t stream, const DeviceLimits& limits, std::string name, OperationTables tables)
       : stream_(stream), limits_(limits), name_(std::move(name)), tables_(std::move(tables)) {}
 
   std::string_view name() const override { return name_; }
@@ -89,7 +112,7 @@ class CudaOps final : public LinearOps {
                       fmt::format("the first layer's, {}", name_of(args.states[0].type)));
       }
     }
-    return fold_on_device(args, limits_, tables_, stream_);
+    return fold_on_device(args, limits_, tables_.fold, stream_);
   }
 
   Status advance(const replayssm::AdvanceArgs& args) override {
@@ -104,7 +127,7 @@ class CudaOps final : public LinearOps {
     const std::size_t rows_at = words.add<std::int32_t>(row);
     const std::size_t accepted_at = words.add<const int>(args.accepted);
     const std::size_t chunks_at = words.add<std::int32_t>(chunk);
-    const auto table = tables_.write(words, stream_);
+    const auto table = tables_.advance.write(words, stream_);
     if (!table) return table.error();
     const auto at = [&](std::size_t offset) {
       return reinterpret_cast<const int*>(*table + offset);
@@ -172,7 +195,7 @@ class CudaOps final : public LinearOps {
     const std::vector<ConvTask> tasks = conv_tasks(args.rows);
     Tables::Words words;
     words.add<ConvTask>(tasks);
-    const auto table = tables_.write(words, stream_);
+    const auto table = tables_.of_conv(kind).write(words, stream_);
     if (!table) return table.error();
     return launch_conv(
         conv_launch(args, kind == StepKind::chunk, reinterpret_cast<const ConvTask*>(*table),
@@ -210,7 +233,7 @@ class CudaOps final : public LinearOps {
     const std::size_t rows_at = words.add<std::int32_t>(row);
     const std::size_t first_at = several ? words.add<std::int32_t>(first_token) : 0;
     const std::size_t tokens_at = several ? words.add<std::int32_t>(tokens) : 0;
-    const auto table = tables_.write(words, stream_);
+    const auto table = tables_.of_step(kind).write(words, stream_);
     if (!table) return table.error();
     const auto at = [&](std::size_t offset) {
       return reinterpret_cast<const int*>(*table + offset);
@@ -249,7 +272,7 @@ class CudaOps final : public LinearOps {
   cudaStream_t stream_;
   DeviceLimits limits_;
   std::string name_;
-  Tables tables_;
+  OperationTables tables_;
   ArgumentCheck check_{{DType::f32, DType::bf16},
                        {DType::f32, DType::bf16},
                        {DType::bf16},
@@ -273,7 +296,7 @@ Result<std::unique_ptr<LinearOps>> make_cuda_ops(cudaStream_t stream) {
   REPLAYSSM_TRY(kernels_fit_device());
   const auto limits = device_limits();
   if (!limits) return limits.error();
-  auto tables = Tables::make();
+  auto tables = OperationTables::make();
   if (!tables) return tables.error();
   std::unique_ptr<LinearOps> ops = std::make_unique<CudaOps>(
       stream, *limits, fmt::format("cuda sm_{}{}", major, minor), *std::move(tables));
