@@ -198,7 +198,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_op(*command, bench::Op::fold, "Records into states", exit_code);
   add_op(*command, bench::Op::prefill, "A chunk of prompt a row, beside the packed step",
          exit_code);
-  add_op(*command, bench::Op::conv, "The causal convolution of a window or chunk", exit_code);
+  add_op(*command, bench::Op::conv, "The causal convolution of a window", exit_code);
   add_bench_serve(*command, exit_code);
   command->footer(
       "Example: replayssm bench decode --batch 64 --gate gdn --state-dtype fp32 --json");
