@@ -2,6 +2,7 @@
 // benchmark. Floor = bytes / copy ceiling.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -46,10 +47,11 @@ inline double fold_bytes(const FloorShape& f, double batch, double layers, doubl
   return batch * layers * (f.state_bytes() * 2 + records * f.record());
 }
 
-// bf16 inputs and outputs: three rows read; T inputs read, T ring rows and T outputs written.
-inline double conv_bytes(const HeadShape& heads, double batch, double window) {
+// bf16 inputs and outputs: three rows read; T inputs read, T ring rows and T outputs written. A
+// chunk of more tokens than the ring has rows writes those only.
+inline double conv_bytes(const HeadShape& heads, double batch, double window, double conv_rows) {
   const double channels = heads.channels();
-  return batch * (channels * 2 * (3 + 3 * window) + channels * 8);
+  return batch * (channels * 2 * (3 + 2 * window + std::min(window, conv_rows)) + channels * 8);
 }
 
 }  // namespace replayssm::bench

@@ -7,6 +7,7 @@
 #include "byte_floor.h"
 #include "core/bfloat16.h"
 #include "cuda_ceilings.h"
+#include "cuda_conv_set.h"
 #include "cuda_device_image.h"
 #include "cuda_layer_set.h"
 #include "cuda_step_expect.h"
@@ -22,11 +23,10 @@ namespace check = cuda::test;
 Status check_options(const CudaBenchOptions& options) {
   const BenchOptions& o = options.op;
   REPLAYSSM_TRY(replayssm::check(o.heads));
-  if (o.op != Op::decode && o.op != Op::verify && o.op != Op::fold) {
-    return Error{"--device cuda has decode, verify and fold; the other operations run on the cpu"};
-  }
   if (o.batch < 1 || o.batch > 4096) return refuse("--batch", o.batch, "1 to 4096");
-  const int window_max = o.op == Op::verify ? std::min(o.fold_block, 16) : 1;
+  const int window_max = o.op == Op::verify                        ? std::min(o.fold_block, 16)
+                         : o.op == Op::prefill || o.op == Op::conv ? 1 << 20
+                                                                   : 1;
   if (o.window < 1 || o.window > window_max) {
     return refuse("--window", o.window, fmt::format("1 to {} in {}", window_max, name_of(o.op)));
   }
@@ -36,7 +36,7 @@ Status check_options(const CudaBenchOptions& options) {
   if (o.fold_block != 8 && o.fold_block != 16 && o.fold_block != 32) {
     return refuse("--fold-block", o.fold_block, "8, 16 or 32");
   }
-  const int history_max = o.fold_block + o.window - 1;
+  const int history_max = o.fold_block + (o.op == Op::verify ? o.window : 1) - 1;
   if (o.history && (*o.history < 0 || *o.history > history_max)) {
     return refuse("--history", *o.history, fmt::format("0 to {}, or cycle", history_max));
   }
@@ -88,6 +88,24 @@ Status check_windows(const BenchOptions& o, const cuda::DeviceLimits& limits,
       image, 3 * o.fold_block, {o.fold_block}, {1, o.fold_block - 1, 3},
       [&](check::Image& m) { m = check::window_on_device(m, limits, stream, wishes); });
   if (!different.empty()) return Error{fmt::format("verify: {}", different)};
+  return {};
+}
+
+// Chunks give the bits of steps of one token.
+Status check_chunks(const BenchOptions& o, const cuda::DeviceLimits& limits, cudaStream_t stream) {
+  check::ImageOptions image;
+  image.heads = {o.heads.gate, 1, o.heads.group()};
+  image.state = o.state;
+  image.fold_block = o.fold_block;
+  image.ring_rows = 2 * o.fold_block;
+  image.entries = std::min(o.batch, 3);
+  image.window = std::min(o.window, 4 * o.fold_block + 3);
+  const check::Split split{
+      true, [&](check::Image& m) { m = check::chunk_on_device(m, limits, stream, 1); },
+      [&](check::Image& m) { m = check::window_on_device(m, limits, stream); }, image.ring_rows};
+  const std::string different = check::compare_split_with_steps(
+      image, 6 * o.fold_block, {o.fold_block, 0}, {1, o.fold_block, 0}, split);
+  if (!different.empty()) return Error{fmt::format("prefill: {}", different)};
   return {};
 }
 
@@ -151,7 +169,46 @@ CudaSetOptions set_options(const BenchOptions& o) {
     options.window = o.window;
     options.accepted_per_step = o.accepted_per_step;
   }
+  if (o.op == Op::prefill) {
+    options.window = o.window;
+    options.chunk = true;
+    options.history = o.history.value_or(0);
+    options.rotations_max = 8;
+  }
   return options;
+}
+
+// No floor: a chunk is compared with its reference only.
+Status time_chunks(const CudaBenchOptions& options, const cuda::DeviceLimits& limits,
+                   cudaStream_t stream, BenchReport& report) {
+  const BenchOptions& o = options.op;
+  REPLAYSSM_TRY(check_chunks(o, limits, stream));
+  const auto set = CudaStepSet::make(set_options(o));
+  if (!set) return set.error();
+  const auto plan = cuda::plan_chunk_prefill(set->geometry(), limits);
+  if (!plan) return plan.error();
+  const auto us = time_launches(stream, set->steps(), [&](int i) {
+    return cuda::launch_chunk_prefill(*plan, set->at(i), stream);
+  });
+  if (!us) return us.error();
+  report.time_us = *us;
+  return {};
+}
+
+Status time_conv(const CudaBenchOptions& options, cudaStream_t stream, BenchReport& report) {
+  const BenchOptions& o = options.op;
+  const CudaConvOptions shape{o.heads.channels(), o.fold_block, o.batch, o.window};
+  const auto error = check_conv(shape, stream);
+  if (!error) return error.error();
+  report.max_error = *error;
+  const auto set = CudaConvSet::make(shape);
+  if (!set) return set.error();
+  const auto us = time_launches(stream, set->steps(),
+                                [&](int i) { return cuda::launch_conv(set->at(i), stream); });
+  if (!us) return us.error();
+  report.time_us = *us;
+  report.bytes = conv_bytes(o.heads, o.batch, o.window, set->conv_rows());
+  return {};
 }
 
 Status time_windows(const CudaBenchOptions& options, const cuda::DeviceLimits& limits,
@@ -256,21 +313,35 @@ Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options) {
   cuda::PlanWishes wishes;
   wishes.overlap = options.order == LaunchOrder::plain ? 0 : 1;
 
-  const auto error = o.op != Op::fold ? check_decode(o, *limits, wishes,
-                                                     options.order == LaunchOrder::settled, *stream)
-                                      : check_fold(options, ring_rows, records, *limits, *stream);
-  if (!error) return error.error();
-  result.report.max_error = *error;
+  const bool settled = options.order == LaunchOrder::settled;
+  if (o.op == Op::fold) {
+    const auto error = check_fold(options, ring_rows, records, *limits, *stream);
+    if (!error) return error.error();
+    result.report.max_error = *error;
+  } else if (o.op != Op::conv) {
+    const auto error = check_decode(o, *limits, wishes, settled, *stream);
+    if (!error) return error.error();
+    result.report.max_error = *error;
+  }
   const auto ceilings = measure_cuda_ceilings(*stream);
   if (!ceilings) return ceilings.error();
   result.report.ceilings = *ceilings;
-  if (o.op == Op::decode) {
-    REPLAYSSM_TRY(time_decode(options, *limits, wishes, *stream, result.report));
-  } else if (o.op == Op::verify) {
-    REPLAYSSM_TRY(time_windows(options, *limits, wishes, *stream, result.report));
-  } else {
-    REPLAYSSM_TRY(time_fold(options, ring_rows, records, *limits, wishes, *stream, result.report));
-  }
+  const auto time = [&]() -> Status {
+    switch (o.op) {
+      case Op::decode:
+        return time_decode(options, *limits, wishes, *stream, result.report);
+      case Op::verify:
+        return time_windows(options, *limits, wishes, *stream, result.report);
+      case Op::fold:
+        return time_fold(options, ring_rows, records, *limits, wishes, *stream, result.report);
+      case Op::prefill:
+        return time_chunks(options, *limits, *stream, result.report);
+      case Op::conv:
+        return time_conv(options, *stream, result.report);
+    }
+    return {};
+  };
+  REPLAYSSM_TRY(time());
   result.report.floor_us = result.report.bytes / result.report.ceilings.copy_gb_per_s * 1e-3;
   return result;
 }

@@ -26,8 +26,8 @@ struct CudaBenchReport {
   std::string gpu;
 };
 
-// Decode, verify and fold. Error: no CUDA backend in this build, no GPU, an operation that is not
-// there, an argument out of range, or a check of the output that failed; each in one line.
+// All operations. Error: no CUDA backend in this build, no GPU, an argument out of range, or a
+// check of the output that failed; each in one line.
 Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options);
 
 }  // namespace replayssm::bench

@@ -9,11 +9,6 @@
 #include "replay/geometry.h"
 
 namespace replayssm::bench {
-namespace {
-
-constexpr std::size_t kBeyondCache = 400u << 20;  // bytes; the largest L2 cache is 50 MiB
-
-// Makes `buffer`, filled with numbers in [low, high].
 Status make_random(DeviceBuffer& buffer, std::size_t count, DType type, float low, float high) {
   auto made = DeviceBuffer::make(count * size_of(type));
   if (!made) return made.error();
@@ -27,8 +22,6 @@ Status make_integers(DeviceBuffer& buffer, const std::vector<int>& values) {
   buffer = std::move(*made);
   return {};
 }
-
-}  // namespace
 
 Status fill_random(DeviceBuffer& buffer, DType type, float low, float high) {
   static std::mt19937 engine(7);
@@ -92,7 +85,7 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
   const auto hv = static_cast<std::size_t>(o.heads.value_heads);
   const auto h = static_cast<std::size_t>(o.heads.key_heads);
   const auto width = static_cast<std::size_t>(o.heads.gate_width());
-  const auto fold_geometry = FoldGeometry::make(o.fold_block, o.window);
+  const auto fold_geometry = FoldGeometry::make(o.fold_block, o.chunk ? 1 : o.window);
   if (!fold_geometry) return fold_geometry.error();
   set.ring_rows_ = fold_geometry->ring_rows();
   const auto ring = static_cast<std::size_t>(set.ring_rows_);
@@ -102,7 +95,7 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
                                                         static_cast<std::size_t>(o.rotations_max));
   set.rotations_ = static_cast<int>(rotations);
   // A cycle of one token a step, or enough steps of windows for every phase to come up.
-  set.phases_ = o.history ? 1 : o.window == 1 ? o.fold_block : 40;
+  set.phases_ = o.history || o.chunk ? 1 : o.window == 1 ? o.fold_block : 40;
   const std::size_t rows = rotations * batch;
   REPLAYSSM_TRY(make_random(set.states_, rows * o.heads.state_elements(), o.state, -0.05f, 0.05f));
   REPLAYSSM_TRY(make_random(set.keys_, rows * h * ring * kKeyDim, DType::bf16, -1, 1));
@@ -144,7 +137,7 @@ Result<CudaStepSet> CudaStepSet::make(const CudaSetOptions& o) {
 
 cuda::StepGeometry CudaStepSet::geometry() const {
   return {options_.heads, options_.state, options_.fold_block,
-          ring_rows_,     options_.batch, options_.window};
+          ring_rows_,     options_.batch, options_.chunk ? 1 : options_.window};
 }
 
 cuda::StepArgs CudaStepSet::at(int step) const {

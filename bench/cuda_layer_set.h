@@ -20,6 +20,13 @@ namespace replayssm::bench {
 using cuda::DeviceBuffer;
 using cuda::Stream;
 
+// The bytes of all memories that a set rotates over; the largest L2 cache is 50 MiB.
+inline constexpr std::size_t kBeyondCache = 400u << 20;
+
+// Makes `buffer`, filled with `count` numbers in [low, high], or with the integers given.
+Status make_random(DeviceBuffer& buffer, std::size_t count, DType type, float low, float high);
+Status make_integers(DeviceBuffer& buffer, const std::vector<int>& values);
+
 // Fills a buffer with copies of a random pattern of bf16 or fp32 numbers in [low, high].
 Status fill_random(DeviceBuffer& buffer, DType type, float low, float high);
 
@@ -37,6 +44,7 @@ struct CudaSetOptions {
   int rotations_max = 96;
   int window = 1;  // tokens of every row
   double accepted_per_step = 1;
+  bool chunk = false;  // a row's tokens are a chunk, and windows have one token
 };
 
 // Steps of one layer: step i uses the next of the rotating memories, and after all of them the next

@@ -245,7 +245,7 @@ Result<BenchReport> run_bench(const BenchOptions& o, LinearOps& ops, ThreadPool&
     case Op::conv: {
       times = timer.cycle(passes, true, false,
                           [&](LayerSet& set) { return ops.conv_window(set.conv(timer.rows)); });
-      report.bytes = conv_bytes(o.heads, batch, o.window);
+      report.bytes = conv_bytes(o.heads, batch, o.window, geometry->conv_rows());
       break;
     }
   }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Times decode, verification and fold on this machine's GPU over the batches, gates and state types
+# Times decode, verification, prefill, convolution and fold on this machine's GPU over the batches, gates and state types
 # of the tables, and writes h200.json (an array of what `replayssm bench --device cuda --json` prints, each the
 # median of five turns) and h200.md. With a directory of reference kernels, such as
 # tools/reference_fla, runs DIRECTORY/run.py in between: it prints one JSON object a line with op
-# packed_step or decode, reference (a name and version), gate, state_dtype, value_heads, key_heads,
-# batch, time_us. These rows are set beside ours.
+# packed_step, decode or prefill, reference (a name and version), gate, state_dtype, value_heads, key_heads,
+# batch, time_us, and for prefill window, the tokens of a row. These rows are set beside ours.
 # Usage: tools/bench_cuda.sh REPLAYSSM OUTPUT_DIRECTORY [REFERENCE_DIRECTORY]
 set -euo pipefail
 replayssm=$1
@@ -56,6 +56,21 @@ for state in bf16 fp32; do
   bench verify "${gdn[@]}" --state-dtype $state --batch 128 --window 8 --accepted-per-step 3.6
   bench verify "${kda[@]}" --state-dtype $state --batch 128 --window 8 --accepted-per-step 3.6
 done
+# Chunks: one long prompt, and a batch of shorter ones.
+for state in bf16 fp32; do
+  for shape in "1 8192" "16 1024"; do
+    read -r batch tokens <<<"$shape"
+    bench prefill "${gdn[@]}" --state-dtype $state --batch $batch --window $tokens
+    bench prefill "${kda[@]}" --state-dtype $state --batch $batch --window $tokens
+  done
+done
+for window in 1 4 8 16; do
+  for batch in 1 16 128; do
+    bench conv "${gdn[@]}" --state-dtype bf16 --batch $batch --window $window
+  done
+done
+bench conv "${gdn[@]}" --state-dtype bf16 --batch 1 --window 8192
+bench conv "${gdn[@]}" --state-dtype bf16 --batch 16 --window 1024
 for records in 4 16; do
   bench fold "${gdn[@]}" --state-dtype bf16 --batch 128 --layers 48 --ring-rows 16 --records $records
 done

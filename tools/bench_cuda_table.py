@@ -57,6 +57,37 @@ def verify_table(rows):
     return lines
 
 
+def prefill_table(rows):
+    lines = [
+        "| gate | state | batch | tokens a row | us | ns a token | reference us | reference / ours |",
+        "| --- " * 8 + "|",
+    ]
+    key = lambda r: (r["gate"], r["value_heads"], r["batch"], r["window"])
+    references = {key(r): r for r in rows if r["op"] == "prefill" and "reference" in r}
+    for r in rows:
+        if r["op"] != "prefill" or "reference" in r:
+            continue
+        other = references.get(key(r))
+        beside = f"{other['time_us']:.0f} | {other['time_us'] / r['time_us']:.2f}" if other else "- | -"
+        lines.append(
+            f"| {r['gate']} | {r['state_dtype']} | {r['batch']} | {r['window']} | {r['time_us']:.0f} "
+            f"| {1000 * r['time_us'] / (r['batch'] * r['window']):.0f} | {beside} |"
+        )
+    return lines
+
+
+def conv_table(rows):
+    lines = ["| batch | tokens a row | us | of floor | at 4.18 TB/s |", "| --- " * 5 + "|"]
+    for r in rows:
+        if r["op"] != "conv":
+            continue
+        lines.append(
+            f"| {r['batch']} | {r['window']} | {r['time_us']:.2f} | {r['fraction_of_floor']:.3f} "
+            f"| {r['bytes'] / CEILING / r['time_us']:.3f} |"
+        )
+    return lines
+
+
 def fold_table(rows):
     lines = [
         "| state | heads | batch | layers | ring rows | records | us | of floor | at 4.18 TB/s |",
@@ -74,7 +105,7 @@ def fold_table(rows):
 
 
 def reference_table(rows):
-    references = [r for r in rows if "reference" in r]
+    references = [r for r in rows if "reference" in r and r["op"] != "prefill"]
     if not references:
         return []
     lines = [
@@ -113,7 +144,7 @@ def main():
     first = rows[0]
     ceilings = [r["ceiling_copy_gb_per_s"] for r in rows if "reference" not in r]
     text = [
-        f"# Decode, verification and fold on one {first['gpu']}",
+        f"# Decode, verification, prefill, convolution and fold on one {first['gpu']}",
         "",
         f"Commit {first['commit']}, {first['date']}. Written by `tools/bench_cuda.sh`: CUDA graphs,",
         "memories rotated beyond the L2 cache, random data, every ring phase weighted equally with rows",
@@ -133,6 +164,16 @@ def main():
         "Windows of T tokens a row; `cycle`: steps that fold on read, walking through the ring phases.",
         "",
         *verify_table(rows),
+        "",
+        "## Prefill, one layer",
+        "",
+        "Chunks of new prompts' tokens, beside the chunk kernels of the reference in the same run, which keep fp32 states.",
+        "",
+        *prefill_table(rows),
+        "",
+        "## Convolution, one layer, GDN 48 / 16",
+        "",
+        *conv_table(rows),
         "",
         "## Fold, all layers in one launch",
         "",

@@ -2,10 +2,12 @@
 # Checks, then times the CUDA operations on a GPU: tools/cuda_measure.sh PROGRAMS OUT [REFERENCE_DIRECTORY]
 # PROGRAMS holds replayssm, cuda_step_check, cuda_step_bench and the operation tests (recurrence_test,
 # exactness_test, layer_ops_test, accuracy_test), OUT receives JSON and logs; the last argument is
-# bench_cuda.sh's. Steps are limited in time so that a hang in one does not cost the others.
+# bench_cuda.sh's. Steps are limited in time so that a hang in one does not cost the others; PARTS names
+# those to run, for machines that are lent for a few minutes: check tests sanitizers tables sweep.
 set -u
 programs=$1
 out=$2
+parts=" ${PARTS:-check tests sanitizers tables sweep} "
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 mkdir -p "$out"
 step() {
@@ -15,25 +17,43 @@ step() {
   timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
   echo "== $name: exit status $?, $((SECONDS - begin)) s" | tee -a "$out/$name.log"
 }
+wanted() { [[ $parts == *" $1 "* ]]; }
+
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv
-step check_quick 30 "$programs/cuda_step_check" --quick
-tail -20 "$out/check_quick.log"
-for turn in 1 2 3; do
-  step check_$turn 90 "$programs/cuda_step_check" --json "$out/check.json"
-done
-cat "$out"/check_[123].log >"$out/check.log"
-rm "$out"/check_[123].log
-tail -48 "$out/check.log"
-for test in recurrence_test exactness_test layer_ops_test accuracy_test; do
-  step $test 60 "$programs/$test" --gtest_filter='*cuda*' --gtest_brief=1
-done
-cat "$out"/*_test.log >"$out/operation_tests.log"
-rm "$out"/*_test.log
-grep -E '^==|PASSED|FAILED|SKIPPED \] [0-9]+ test' "$out/operation_tests.log"
-for tool in memcheck racecheck initcheck; do
-  step "sanitizer_$tool" 50 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
-  tail -4 "$out/sanitizer_$tool.log"
-done
-step tables 330 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out" "${3:-}"
-cat "$out/h200.md"
-step sweep 100 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"
+if wanted check; then
+  step check_quick 60 "$programs/cuda_step_check" --quick
+  tail -20 "$out/check_quick.log"
+  for turn in 1 2 3; do
+    step check_$turn 90 "$programs/cuda_step_check" --json "$out/check.json"
+  done
+  cat "$out"/check_[123].log >"$out/check.log"
+  rm "$out"/check_[123].log
+  tail -48 "$out/check.log"
+fi
+if wanted tests; then
+  for test in recurrence_test exactness_test layer_ops_test accuracy_test; do
+    step $test 120 "$programs/$test" --gtest_filter='*cuda*' --gtest_brief=1
+  done
+  cat "$out"/*_test.log >"$out/operation_tests.log"
+  rm "$out"/*_test.log
+  grep -E '^==|PASSED|FAILED|SKIPPED \] [0-9]+ test' "$out/operation_tests.log"
+fi
+if wanted sanitizers; then
+  for tool in memcheck racecheck initcheck; do
+    step "sanitizer_$tool" 90 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
+    tail -4 "$out/sanitizer_$tool.log"
+  done
+  # The convolutions have no part in cuda_step_check, and no shared memory.
+  for tool in memcheck initcheck; do
+    step "sanitizer_conv_$tool" 60 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/layer_ops_test" \
+      --gtest_filter='*Convolution*/cuda*' --gtest_brief=1
+    tail -4 "$out/sanitizer_conv_$tool.log"
+  done
+fi
+if wanted tables; then
+  step tables 560 "$(dirname "$0")/bench_cuda.sh" "$programs/replayssm" "$out" "${3:-}"
+  cat "$out/h200.md"
+fi
+if wanted sweep; then
+  step sweep 100 "$programs/cuda_step_bench" --filter "${SWEEP:-L16}" --json "$out/sweep.json"
+fi

@@ -140,10 +140,13 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
   command
       ->add_option("--window", options.window,
                    op == bench::Op::prefill ? "Tokens of a chunk"
+                   : op == bench::Op::conv  ? "Tokens a step; above 16, on cuda only, of a chunk"
                    : op == bench::Op::decode || op == bench::Op::fold
                        ? "1: this operation has one token a step"
                        : "Tokens a step")
-      ->check(CLI::Range(1, op == bench::Op::prefill ? 1 << 20 : FoldGeometry::kLargestWindow))
+      ->check(CLI::Range(1, op == bench::Op::prefill || op == bench::Op::conv
+                                ? 1 << 20
+                                : FoldGeometry::kLargestWindow))
       ->capture_default_str();
   command
       ->add_option("--history", flags->history,

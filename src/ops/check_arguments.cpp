@@ -261,8 +261,13 @@ Status ArgumentCheck::conv(const ConvArgs& args, StepKind kind) {
   REPLAYSSM_TRY(one_of("rings.type", args.rings.type, kTypes));
   REPLAYSSM_TRY(one_of("round_to", args.round_to, kTypes));
   REPLAYSSM_TRY(present("weight", args.weight));
-  REPLAYSSM_TRY(present("input", args.input));
-  REPLAYSSM_TRY(present("out", args.out));
+  if (activations_ == DType::bf16) {
+    REPLAYSSM_TRY(present("input_bf16", args.input_bf16));
+    if (args.out_bf16 == nullptr) REPLAYSSM_TRY(present("out", args.out));
+  } else {
+    REPLAYSSM_TRY(present("input", args.input));
+    REPLAYSSM_TRY(present("out", args.out));
+  }
   if (args.rings.channels < 1) return refuse("rings.channels", args.rings.channels, "at least 1");
   if (args.rings.conv_rows != args.geometry.conv_rows()) {
     return refuse("rings.conv_rows", args.rings.conv_rows,

@@ -95,6 +95,10 @@ struct ConvArgs {
   const float* input = nullptr;   // [tokens, channels]
   float* out = nullptr;           // [tokens, channels]; may equal input
   DType round_to = DType::f32;    // bf16: outputs are rounded to bf16 values
+  // Where activation_type() is bf16: instead of input, and, unless null, instead of out, apart from
+  // the input.
+  const bf16* input_bf16 = nullptr;
+  bf16* out_bf16 = nullptr;
 };
 
 // Arguments of gates: the projections of one layer.

@@ -83,7 +83,7 @@ TEST_P(Arguments, RowsOutOfRangeOrTwiceAreRefused) {
 
 TEST_P(Arguments, PhasesThatDoNotFitTheOperationAreRefused) {
   refused("phase", {{RowIndex{0}, 0, 1, Phase::prefill}}, Route::window);
-  if (GetParam().chunks) refused("phase", {{RowIndex{0}, 0, 4, Phase::verify}}, Route::chunk);
+  refused("phase", {{RowIndex{0}, 0, 4, Phase::verify}}, Route::chunk);
 }
 
 TEST_P(Arguments, AFoldThatIsDueNeedsAHomeSlot) {
@@ -177,13 +177,6 @@ TEST_P(Arguments, WhatIsNotBuiltIsRefusedByName) {
     args_.shape = {GateKind::gdn, 1, 9};
     args_.states.slot_stride = args_.shape.state_elements();
     refused("value_heads / key_heads: 9", window(0, 1), Route::window);
-  }
-  if (!GetParam().chunks) {
-    refused("chunk_prefill", {{RowIndex{0}, 0, 4, Phase::prefill}}, Route::chunk);
-  }
-  if (!GetParam().convolutions) {
-    EXPECT_NE(owned_.ops->conv_window({}).error().message.find("conv_window"), std::string::npos);
-    EXPECT_NE(owned_.ops->conv_chunk({}).error().message.find("conv_chunk"), std::string::npos);
   }
 }
 

@@ -31,10 +31,8 @@ struct Backend {
   // What the backend has. Tests leave out what is missing, by name.
   int window_max = FoldGeometry::kLargestWindow;  // tokens of a window
   int packed_max = FoldGeometry::kLargestWindow;  // tokens of a packed step
-  bool chunks = true;
-  bool convolutions = true;
-  bool cursors_checked = true;    // arguments are refused for what the cursors hold
-  bool bf16_activations = false;  // q, k, v and the rings' keys are bf16
+  bool cursors_checked = true;                    // arguments are refused for what the cursors hold
+  bool bf16_activations = false;                  // q, k, v and the rings' keys are bf16
   RingAccess ring_access = RingAccess::staged;
 };
 
@@ -74,11 +72,20 @@ inline Backend cuda_backend() {
   backend.name = "cuda";
   backend.make = [](int) { return make_cuda_backend(); };
   backend.packed_max = 1;
-  backend.chunks = false;
-  backend.convolutions = false;
   backend.cursors_checked = false;
   backend.bf16_activations = true;
   backend.ring_access = RingAccess::shared;
+  return backend;
+}
+
+// The CUDA device code that needs no warps, on the CPU: convolutions only.
+OwnedOps make_emulated_cuda_backend();
+
+inline Backend emulated_cuda_backend() {
+  Backend backend = cuda_backend();
+  backend.name = "emulated_cuda";
+  backend.make = [](int) { return make_emulated_cuda_backend(); };
+  backend.cursors_checked = true;
   return backend;
 }
 

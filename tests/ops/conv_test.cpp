@@ -27,7 +27,6 @@ class Convolution : public testing::TestWithParam<ConvVariant> {
   void SetUp() override {
     const Backend& backend = GetParam().backend;
     REPLAYSSM_NEEDS_BACKEND(backend.make(1));
-    REPLAYSSM_NEEDS(backend, "conv_window and conv_chunk", backend.convolutions);
   }
 };
 
@@ -38,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvVariant{"cpu_f32", cpu_backend()},
                     ConvVariant{"cpu_bf16", cpu_backend(), DType::bf16, 129},
                     ConvVariant{"cpu_few_channels", cpu_backend(), DType::f32, 5, 1},
-                    ConvVariant{"cuda_bf16", cuda_backend(), DType::bf16}),
+                    ConvVariant{"emulated_cuda_bf16", emulated_cuda_backend(), DType::bf16, 304},
+                    ConvVariant{"cuda_bf16", cuda_backend(), DType::bf16, 304}),
     [](const auto& test) { return test.param.name; });
 
 constexpr int kBlock = 16;
@@ -117,30 +117,67 @@ std::vector<double> expected_outputs(const ConvInput& input) {
   return out;
 }
 
-// Tokens [from, from + count) of one row; output in place of the input, or apart.
-std::vector<float> step(LinearOps& ops, ConvMemory& m, bool chunk, int row, const ConvInput& input,
-                        int from, int count, int accepted, bool in_place,
+// Tokens [from, from + count) of one row in a step.
+struct ConvPart {
+  int row;
+  const ConvInput* input;
+  int from, count, accepted;
+};
+
+// The outputs of all parts, one after the other; in place of the input where the backend and
+// `in_place` allow it, or apart.
+std::vector<float> step(const OwnedOps& owned, ConvMemory& m, bool chunk,
+                        const std::vector<ConvPart>& parts, bool in_place,
                         DType round_to = DType::f32) {
   const auto width = static_cast<std::size_t>(m.channels);
-  std::vector<float> x(input.x.begin() + from * width, input.x.begin() + (from + count) * width);
+  std::vector<float> x;
+  std::vector<RowTokens> rows;
+  std::vector<int> taken;
+  int total = 0;
+  for (const ConvPart& part : parts) {
+    const auto begin = part.input->x.begin() + static_cast<std::ptrdiff_t>(part.from * width);
+    x.insert(x.end(), begin, begin + static_cast<std::ptrdiff_t>(part.count * width));
+    rows.push_back({RowIndex{part.row}, total, part.count, chunk ? Phase::prefill : Phase::verify});
+    taken.push_back(chunk ? part.count : part.accepted);
+    total += part.count;
+  }
   std::vector<float> apart(x.size(), std::nanf(""));
-  const std::vector<RowTokens> rows = {
-      {RowIndex{row}, 0, count, chunk ? Phase::prefill : Phase::verify}};
+  std::vector<bf16> x_bf16;
+  for (float each : x) x_bf16.push_back(to_bf16(each));
+  const bool bf16_input = owned.ops->activation_type() == DType::bf16;
+  in_place = in_place && !bf16_input;
+  BackendMemory* const memory = owned.memory.get();
+  Lent<unsigned char> ring(memory, m.ring), tail(memory, m.tail);
+  Lent<Depth> committed(memory, m.committed), checkpoint(memory, m.checkpoint);
+  Lent<SlotId> base(memory, m.base), home(memory, m.home);
+  Lent<float> input(memory, x), out(memory, in_place ? x : apart);
+  Lent<bf16> input_bf16(memory, x_bf16);
+  Lent<const float> weight(memory, parts.front().input->weight);
   ConvArgs args;
   args.geometry = m.geometry;
-  args.rings = {m.ring.data(), m.type, m.rows, m.geometry.conv_rows(), m.channels};
-  args.tails = {m.tail.data(), m.type, 3 * width, m.slots, m.channels};
-  args.cursors = {m.committed.data(), m.checkpoint.data(), m.base.data(), m.home.data(), m.rows};
+  args.rings = {ring.put(), m.type, m.rows, m.geometry.conv_rows(), m.channels};
+  args.tails = {tail.put(), m.type, 3 * width, m.slots, m.channels};
+  args.cursors = {committed.put(), checkpoint.put(), base.put(), home.put(), m.rows};
   args.rows = rows;
-  args.weight = input.weight.data();
-  args.input = x.data();
-  args.out = in_place ? x.data() : apart.data();
+  args.weight = weight.put();
+  if (bf16_input) {
+    args.input_bf16 = input_bf16.put();
+  } else {
+    args.input = input.put();
+  }
+  args.out = out.put();
   args.round_to = round_to;
-  const Status status = chunk ? ops.conv_chunk(args) : ops.conv_window(args);
+  const Status status = chunk ? owned.ops->conv_chunk(args) : owned.ops->conv_window(args);
   EXPECT_TRUE(status.ok()) << status.error().message;
-  const std::vector<int> taken = {chunk ? count : accepted};
-  EXPECT_TRUE(ops.advance({m.geometry, Recurrence::replay, args.cursors, rows, taken}).ok());
+  EXPECT_TRUE(owned.ops->advance({m.geometry, Recurrence::replay, args.cursors, rows, taken}).ok());
+  ring.get(), tail.get(), committed.get(), checkpoint.get(), base.get(), out.get();
   return in_place ? x : apart;
+}
+
+std::vector<float> step(const OwnedOps& owned, ConvMemory& m, bool chunk, int row,
+                        const ConvInput& input, int from, int count, int accepted, bool in_place,
+                        DType round_to = DType::f32) {
+  return step(owned, m, chunk, {{row, &input, from, count, accepted}}, in_place, round_to);
 }
 
 TEST_P(Convolution, AnySplitMatchesTheDefinitionAndEveryOtherSplit) {
@@ -167,8 +204,7 @@ TEST_P(Convolution, AnySplitMatchesTheDefinitionAndEveryOtherSplit) {
     for (int done = 0; done < input.count; ++turn) {
       const Span& span = split[turn % split.size()];
       const int count = std::min(span.count, input.count - done);
-      const auto part =
-          step(*owned.ops, m, span.chunk, 1, input, done, count, count, turn % 2 == 0);
+      const auto part = step(owned, m, span.chunk, 1, input, done, count, count, turn % 2 == 0);
       out.insert(out.end(), part.begin(), part.end());
       done += count;
       // The tail beside the checkpoint holds the inputs before it.
@@ -201,8 +237,8 @@ TEST_P(Convolution, RejectedInputsLeaveNoTrace) {
     const int accept = 1 + turn * 3 % 8;
     ConvInput window = input;
     std::fill(window.x.begin() + (done + accept) * width, window.x.end(), std::nanf(""));
-    const auto a = step(*owned.ops, solo, false, 0, input, done, accept, accept, false);
-    const auto b = step(*owned.ops, m, false, 0, window, done, 8, accept, false);
+    const auto a = step(owned, solo, false, 0, input, done, accept, accept, false);
+    const auto b = step(owned, m, false, 0, window, done, 8, accept, false);
     ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << "at " << done;
     done += accept;
   }
@@ -216,8 +252,8 @@ TEST_P(Convolution, OutputsRoundToBf16WhereAsked) {
   ConvMemory a(v.type, v.channels, 1, 1, 1), b(v.type, v.channels, 1, 1, 1);
   a.admit(0, 0);
   b.admit(0, 0);
-  const auto exact = step(*owned.ops, a, true, 0, input, 0, 10, 10, false);
-  const auto rounded = step(*owned.ops, b, true, 0, input, 0, 10, 10, false, DType::bf16);
+  const auto exact = step(owned, a, true, 0, input, 0, 10, 10, false);
+  const auto rounded = step(owned, b, true, 0, input, 0, 10, 10, false, DType::bf16);
   for (std::size_t i = 0; i < exact.size(); ++i) ASSERT_EQ(rounded[i], round_to_bf16(exact[i]));
 }
 
@@ -228,10 +264,40 @@ TEST_P(Convolution, NullRowsTouchNothingAndWriteZeros) {
   for (bool chunk : {false, true}) {
     ConvMemory m(v.type, v.channels, 2, 2, 8);
     const auto ring = m.ring;
-    const auto out = step(*owned.ops, m, chunk, 0, input, 0, 8, 8, false);
+    const auto out = step(owned, m, chunk, 0, input, 0, 8, 8, false);
     EXPECT_EQ(out, std::vector<float>(out.size(), 0.0f));
     EXPECT_EQ(m.ring, ring);
     EXPECT_EQ(m.tail, std::vector<unsigned char>(m.tail.size(), 0xff));
+  }
+}
+
+TEST_P(Convolution, RowsOfAStepAreThoseOfStepsOfTheirOwn) {
+  const ConvVariant& v = GetParam();
+  const OwnedOps owned = v.backend.make(v.threads);
+  const ConvInput a = make_input(v, 130, 5);
+  ConvInput b = make_input(v, 130, 6);
+  b.weight = a.weight;  // of one layer
+  ConvMemory together(v.type, v.channels, 4, 4, 8), alone(v.type, v.channels, 4, 4, 8);
+  for (ConvMemory* m : {&together, &alone}) m->admit(3, 0), m->admit(0, 2);
+  struct Turn {
+    bool chunk;
+    int of_a, of_b;
+  };
+  int done_a = 0, done_b = 0;
+  for (const Turn& turn : {Turn{true, 37, 70}, Turn{false, 8, 1}, Turn{true, 33, 5}}) {
+    const auto out = step(owned, together, turn.chunk,
+                          {{3, &a, done_a, turn.of_a, turn.of_a},
+                           {1, &b, 0, 7, 7},  // a null row
+                           {0, &b, done_b, turn.of_b, turn.of_b}},
+                          false);
+    auto expected = step(owned, alone, turn.chunk, 3, a, done_a, turn.of_a, turn.of_a, false);
+    expected.resize(expected.size() + 7 * static_cast<std::size_t>(v.channels));
+    const auto of_b = step(owned, alone, turn.chunk, 0, b, done_b, turn.of_b, turn.of_b, false);
+    expected.insert(expected.end(), of_b.begin(), of_b.end());
+    EXPECT_EQ(out, expected);
+    EXPECT_EQ(together.ring, alone.ring);
+    EXPECT_EQ(together.tail, alone.tail);
+    done_a += turn.of_a, done_b += turn.of_b;
   }
 }
 

@@ -177,6 +177,18 @@ inline Image window_on_device(const Image& before, const DeviceLimits& limits, c
   device.get(after);
   return after;
 }
+// before.o.window is the most tokens of a chunk, not of a window.
+inline Image chunk_on_device(const Image& before, const DeviceLimits& limits, cudaStream_t stream,
+                             int window_max, const PlanWishes& wishes = {}) {
+  DeviceImage device(before, stream);
+  StepGeometry geometry = before.geometry();
+  geometry.window_max = window_max;
+  must(launch_chunk_prefill(must(plan_chunk_prefill(geometry, limits, wishes)), device.args(),
+                            stream));
+  Image after = before;
+  device.get(after);
+  return after;
+}
 inline Image packed_on_device(const Image& before, const DeviceLimits& limits, cudaStream_t stream,
                               const PlanWishes& wishes = {}) {
   DeviceImage device(before, stream);

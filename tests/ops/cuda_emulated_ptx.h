@@ -36,7 +36,10 @@ struct alignas(16) float4 {
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 using std::exp;
+using std::max;
 using std::min;
 
 namespace replayssm::cuda::emulated {

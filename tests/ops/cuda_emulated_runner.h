@@ -6,6 +6,8 @@
 
 #include "cuda_step_image.h"
 #include "ops/cuda/advance.cuh"
+#include "ops/cuda/chunk_tail.cuh"
+#include "ops/cuda/chunk_unit.cuh"
 #include "ops/cuda/fold_unit.cuh"
 #include "ops/cuda/instances.h"
 #include "ops/cuda/step_unit.cuh"
@@ -75,6 +77,22 @@ inline void run_window_step(const StepPlan& plan, Image& m) {
     plan.record_tile == 16 ? visit_layout_of_tile<16>(plan, run)
                            : visit_layout_of_tile<32>(plan, run);
   }
+}
+
+template <GateKind kGate>
+void run_chunks(const StepPlan& plan, const StepArgs& args) {
+  visit_chunk_layout<kGate>(plan, [&]<class Layout>(Layout) {
+    emulate(plan, [&](unsigned char* shared) { chunk_block<Layout>(args, shared); });
+  });
+  StepPlan tail = plan;
+  tail.blocks = chunk_tail_warps(args);
+  tail.threads = 32;
+  emulate(tail, [&](unsigned char*) { append_chunk_tail<kGate>(args, ptx::block()); });
+}
+
+inline void run_chunk_prefill(const StepPlan& plan, Image& m) {
+  plan.gate == GateKind::gdn ? run_chunks<GateKind::gdn>(plan, host_args(m))
+                             : run_chunks<GateKind::kda>(plan, host_args(m));
 }
 
 inline void run_packed_step(const StepPlan& plan, Image& m) {

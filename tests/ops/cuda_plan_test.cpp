@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/conv_args.h"
 #include "ops/cuda/step_plan.h"
 
 namespace replayssm::cuda {
@@ -131,6 +132,91 @@ TEST(CudaPlan, AFoldHoldsAsManyRecordsAsAnyEntryFolds) {
   EXPECT_EQ(plan_fold({heads, DType::bf16, 64, 17, 8, 48}, kH200)->record_tile, 32);
   EXPECT_EQ(plan_fold({heads, DType::f32, 64, 47, 8, 48}, kH200)->record_tile, 64);
   EXPECT_FALSE(plan_fold({heads, DType::bf16, 128, 65, 8, 48}, kH200).ok());
+}
+
+TEST(CudaPlan, AChunkHasABlockOfTheGridForEachUnit) {
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      for (const int block : {1, 8, 16, 32}) {
+        for (const int entries : {1, 2, 16}) {
+          StepGeometry g = geometry(gate, state, entries);
+          g.fold_block = block;
+          const auto plan = plan_chunk_prefill(g, kH200);
+          ASSERT_TRUE(plan.ok()) << plan.error().message;
+          EXPECT_EQ(plan->blocks * plan->unit_rows, entries * g.heads.value_heads * kValueDim);
+          EXPECT_FALSE(plan->overlap);
+          // Two share a multiprocessor but for L = 32.
+          if (block <= 16) {
+            EXPECT_LE(2 * (plan->shared_bytes + kH200.shared_bytes_reserved),
+                      kH200.shared_bytes_per_multiprocessor)
+                << entries << " " << block;
+          }
+          EXPECT_LE(plan->shared_bytes, kH200.shared_bytes_per_block);
+        }
+      }
+    }
+  }
+  // Halves where there are multiprocessors for them, and where they exist.
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::bf16, 1), kH200)->unit_rows, 64);
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::bf16, 2), kH200)->unit_rows, 128);
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::f32, 1), kH200)->unit_rows, 64);
+}
+
+TEST(CudaPlan, AChunkNeedsARingForWhatIsPendingOnly) {
+  StepGeometry g = geometry(GateKind::gdn, DType::bf16, 4);
+  g.ring_rows = 16;
+  EXPECT_TRUE(plan_chunk_prefill(g, kH200).ok());
+  g.window_max = 2;
+  EXPECT_EQ(plan_chunk_prefill(g, kH200).error().message,
+            "ring_rows: 16 is not accepted; expected a power of two, at least 17");
+  g.ring_rows = 32;
+  g.fold_block = 64;
+  EXPECT_EQ(plan_chunk_prefill(g, kH200).error().message,
+            "fold_block: 64 is not accepted; expected 8, 16 or 32 (1 for tests)");
+  EXPECT_EQ(plan_chunk_prefill(geometry(GateKind::gdn, DType::f32, 4), kH200, {.unit_rows = 32})
+                .error()
+                .message,
+            "unit_rows: 32 is not accepted; expected 64");
+}
+
+TEST(CudaPlan, AConvolutionsTasksCoverEveryTokenOfARowOnce) {
+  const std::vector<RowTokens> rows = {{RowIndex{4}, 0, 16, Phase::verify},
+                                       {RowIndex{2}, 16, 2 * kConvTaskTokens + 1, Phase::prefill},
+                                       {RowIndex{9}, 81, kConvTaskTokens, Phase::prefill}};
+  const std::vector<ConvTask> tasks = conv_tasks(rows);
+  ASSERT_EQ(tasks.size(), 5u);
+  std::size_t task = 0;
+  for (const RowTokens& row : rows) {
+    for (int offset = 0; offset < row.tokens; offset += kConvTaskTokens, ++task) {
+      EXPECT_EQ(tasks[task].row, row.row.value);
+      EXPECT_EQ(tasks[task].first_token, row.first_token);
+      EXPECT_EQ(tasks[task].tokens, row.tokens);
+      EXPECT_EQ(tasks[task].offset, offset);
+    }
+  }
+}
+
+TEST(CudaPlan, AConvolutionThatDoesNotFitIsRefused) {
+  alignas(16) bf16 x[64];
+  alignas(16) float weight[64];
+  ConvArgs args;
+  args.rings = {x, DType::bf16, 1, 4, 16};
+  args.tails = {x, DType::bf16, 48, 1, 16};
+  args.input_bf16 = x;
+  args.out_bf16 = x + 32;
+  args.weight = weight;
+  EXPECT_TRUE(conv_fits(args).ok());
+  args.out_bf16 = x;
+  EXPECT_EQ(conv_fits(args).error().message,
+            "out_bf16: the input's memory is not accepted; expected memory apart from input_bf16");
+  args.out_bf16 = x + 32;
+  args.rings.channels = 12;
+  EXPECT_EQ(conv_fits(args).error().message,
+            "rings.channels: 12 is not accepted; expected a multiple of 8");
+  args.rings.channels = 16;
+  args.rings.type = DType::f32;
+  EXPECT_EQ(conv_fits(args).error().message,
+            "rings.type: float32 is not accepted; expected bfloat16");
 }
 
 }  // namespace

@@ -5,90 +5,18 @@
 // --quick is small enough for compute-sanitizer. Exit status 0 if everything held, 77 without a
 // GPU.
 #include <atomic>
+#include <bit>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <thread>
 
+#include "cuda_check_report.h"
 #include "cuda_device_image.h"
 #include "cuda_step_expect.h"
 #include "cuda_window_sequence.h"
 
 namespace replayssm::cuda::test {
 namespace {
-
-class Report {
- public:
-  void add(const std::string& group, const Worst& worst, const std::string& what) {
-    const std::lock_guard lock(mutex_);
-    Line& line = lines_[group];
-    ++line.cases;
-    line.worst.output = std::max(line.worst.output, worst.output);
-    line.worst.correction = std::max(line.worst.correction, worst.correction);
-    line.worst.state = std::max(line.worst.state, worst.state);
-    if (!worst.fault.empty()) {
-      if (line.faults++ < 3) {
-        std::printf("FAULT %s: %s: %s\n", group.c_str(), what.c_str(), worst.fault.c_str());
-      }
-    }
-  }
-  int print(const std::string& json) const {
-    int faults = 0;
-    std::string text;
-    std::printf("%-44s %6s %7s %10s %10s %10s\n", "group", "cases", "faults", "output", "d",
-                "state");
-    for (const auto& [name, line] : lines_) {
-      std::printf("%-44s %6d %7d %10.2e %10.2e %10.2e\n", name.c_str(), line.cases, line.faults,
-                  line.worst.output, line.worst.correction, line.worst.state);
-      text += fmt::format(
-          "{}  {{\"group\": \"{}\", \"cases\": {}, \"faults\": {}, \"output_error\": {:.3g}, "
-          "\"correction_error\": {:.3g}, \"state_error\": {:.3g}}}",
-          text.empty() ? "" : ",\n", name, line.cases, line.faults, line.worst.output,
-          line.worst.correction, line.worst.state);
-      faults += line.faults;
-    }
-    if (!json.empty()) std::ofstream(json) << "[\n" << text << "\n]\n";
-    return faults;
-  }
-
- private:
-  struct Line {
-    int cases = 0, faults = 0;
-    Worst worst;
-  };
-  mutable std::mutex mutex_;
-  std::map<std::string, Line> lines_;
-};
-
-struct Config {
-  GateKind gate;
-  DType state;
-  int fold_block;
-  HeadShape heads;
-  std::string name() const {
-    return fmt::format("{} {} L={}", gate == GateKind::gdn ? "gdn" : "kda", name_of(state),
-                       fold_block);
-  }
-  std::string heads_name() const {
-    return fmt::format("{}/{} heads", heads.value_heads, heads.key_heads);
-  }
-};
-
-ImageOptions options(const Config& c, int entries, std::uint64_t seed, int window = 1) {
-  ImageOptions o;
-  o.heads = c.heads;
-  o.heads.gate = c.gate;
-  o.state = c.state;
-  o.fold_block = c.fold_block;
-  o.ring_rows = 2 * c.fold_block;
-  while (o.ring_rows < c.fold_block + 2 * window - 1) o.ring_rows *= 2;
-  o.window = window;
-  o.entries = entries;
-  o.seed = seed;
-  return o;
-}
 
 Worst same_bits(const Image& a, const Image& b) {
   Worst worst;
@@ -158,6 +86,41 @@ void check_windows(const Config& c, int window, const DeviceLimits& limits, bool
   if (!different.empty()) worst.fail(different);
   report.add("windows equal steps of one token, bit for bit", worst,
              fmt::format("{} {} window {}", c.name(), c.heads_name(), window));
+}
+
+// Chunks of any length: the bits of steps of one token. `pending` up to L + window_max - 1 at
+// first.
+void check_chunks(const Config& c, int window_max, const DeviceLimits& limits, bool quick,
+                  Report& report) {
+  const Stream stream = must(Stream::make());
+  const int block = c.fold_block;
+  for (const int chunk : quick ? std::vector<int>{2 * block + 3} : std::vector<int>{block, 150}) {
+    ImageOptions o = options(c, quick ? 2 : 5, static_cast<std::uint64_t>(block + chunk), chunk);
+    o.ring_rows = static_cast<int>(std::bit_ceil(static_cast<unsigned>(block + window_max - 1)));
+    o.shared_base = true;
+    o.projected_gates = chunk == block;
+    const int unit_rows = c.state == DType::bf16 && chunk == block ? 64 : 0;
+    const Split split{
+        true,
+        [&](Image& m) {
+          m = chunk_on_device(m, limits, stream, window_max, {.unit_rows = unit_rows});
+        },
+        [&](Image& m) {
+          StepGeometry geometry = m.geometry();
+          geometry.window_max = window_max;
+          DeviceImage device(m, stream);
+          must(launch_window_step(must(plan_window_step(geometry, limits)), device.args(), stream));
+          device.get(m);
+        },
+        64};
+    const std::string different =
+        compare_split_with_steps(o, quick ? 3 * block : std::max(chunk + 20, 5 * block),
+                                 {0, 2 * block}, {0, block + window_max - 1, 3}, split);
+    Worst worst;
+    if (!different.empty()) worst.fail(different);
+    report.add("chunks equal steps of one token, bit for bit", worst,
+               fmt::format("{} {} chunk {}", c.name(), c.heads_name(), chunk));
+  }
 }
 
 // The entry alone: a batch of one, in the same pools.
@@ -555,6 +518,7 @@ int run(bool quick, const std::string& json) {
         if (window > c.fold_block) continue;
         jobs.push_back([&, c, window] { check_windows(c, window, limits, quick, report); });
       }
+      jobs.push_back([&, c, quick] { check_chunks(c, quick ? 1 : 8, limits, quick, report); });
       if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
       if (!quick) jobs.push_back([&, c] { check_ring_overwrite(c, limits, report); });
       for (const int window : {1, 8}) {

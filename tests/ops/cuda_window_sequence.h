@@ -1,9 +1,11 @@
-// Windows of several tokens against steps of one token: the same tokens, evaluated in windows of
-// any length of which any part is accepted, must give the same bits.
+// Windows of several tokens and chunks against steps of one token: the same tokens, evaluated in
+// windows of any length of which any part is accepted, or in chunks of any length, must give the
+// same bits.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -37,35 +39,44 @@ inline void spoil_token(Image& m, int token) {
   fill(m.beta, std::nanf(""));
 }
 
-inline void advance_image(Image& m) {
+inline void advance_image(Image& m, bool chunk) {
   for (int e = 0; e < m.o.entries; ++e) {
     const auto at = static_cast<std::size_t>(m.row[static_cast<std::size_t>(e)]);
     if (m.base[at] < 0) continue;
-    if (m.committed[at] - m.checkpoint[at] >= m.o.fold_block) {
-      m.checkpoint[at] += m.o.fold_block;
-      m.base[at] = m.home[at];
-    }
-    m.committed[at] += m.accepted[static_cast<std::size_t>(e)];
+    const int block = m.o.fold_block, accepted = m.accepted[static_cast<std::size_t>(e)];
+    const int blocks = chunk ? (m.committed[at] + accepted - 1) / block - m.checkpoint[at] / block
+                             : (m.committed[at] - m.checkpoint[at] >= block ? 1 : 0);
+    if (blocks > 0) m.base[at] = m.home[at];
+    m.checkpoint[at] += blocks * block;
+    m.committed[at] += accepted;
   }
 }
 
-// Empty, or what differs. `options` has the window, its ring_rows fit it; `tokens` of each entry
-// are evaluated from the given depths on.
-inline std::string compare_windows_with_steps(const ImageOptions& options, int tokens,
-                                              const std::vector<int>& checkpoint,
-                                              const std::vector<int>& pending,
-                                              const StepRunner& run) {
+// How a sequence is split, and what evaluates it.
+struct Split {
+  bool chunks = false;  // each accepted whole; or windows, of which any part is
+  StepRunner run;
+  StepRunner run_one;  // windows of one token
+  int ring_rows_of_one = 0;
+};
+
+// Empty, or what differs. options.window is the most tokens of a window or chunk, its ring_rows fit
+// them; `tokens` of each entry are evaluated from the given depths on.
+inline std::string compare_split_with_steps(const ImageOptions& options, int tokens,
+                                            const std::vector<int>& checkpoint,
+                                            const std::vector<int>& pending, const Split& split) {
   ImageOptions all_options = options, one = options;
   all_options.window = tokens;
   one.window = 1;
+  one.ring_rows = split.ring_rows_of_one;
   const Image all = make_image(all_options, checkpoint, pending);
   const auto out_bytes = static_cast<std::size_t>(all.hv()) * kValueDim * sizeof(float);
   Image steps = make_image(one, checkpoint, pending);
   std::vector<std::vector<unsigned char>> outputs;
   for (int i = 0; i < tokens; ++i) {
     for (int e = 0; e < options.entries; ++e) copy_token(all, e * tokens + i, steps, e);
-    run(steps);
-    advance_image(steps);
+    split.run_one(steps);
+    advance_image(steps, false);
     outputs.push_back(steps.out);
   }
 
@@ -90,7 +101,8 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
       const bool whole = draw.uniform(0, 1) < 0.4f;
       windows.tokens[at] = whole ? options.window : pick(options.window);
       windows.accepted[at] = std::min(left, whole ? options.window : pick(windows.tokens[at]));
-      for (int i = 0; i < windows.tokens[at]; ++i) {
+      if (split.chunks) windows.tokens[at] = windows.accepted[at];
+      for (int i = 0; i < options.window; ++i) {
         const int token = e * options.window + i;
         if (i < windows.accepted[at]) {
           copy_token(all, e * tokens + done[at] + i, windows, token);
@@ -100,7 +112,8 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
       }
     }
     if (!running) break;
-    run(windows);
+    std::fill(windows.out.begin(), windows.out.end(), 0xff);
+    split.run(windows);
     for (int e = 0; e < options.entries; ++e) {
       const auto at = static_cast<std::size_t>(e);
       if (done[at] == tokens) {  // by now a null row
@@ -122,9 +135,20 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
                              windows.committed[row] - windows.checkpoint[row]);
         }
       }
+      const auto none =
+          windows.out.begin() +
+          static_cast<std::ptrdiff_t>(
+              static_cast<std::size_t>(e * options.window + windows.tokens[at]) * out_bytes);
+      const auto next =
+          windows.out.begin() + static_cast<std::ptrdiff_t>(
+                                    static_cast<std::size_t>((e + 1) * options.window) * out_bytes);
+      if (std::any_of(none, next, [](unsigned char byte) { return byte != 0xff; })) {
+        return fmt::format("entry {}: outputs behind its {} tokens are written", e,
+                           windows.tokens[at]);
+      }
       done[at] += windows.accepted[at];
     }
-    advance_image(windows);
+    advance_image(windows, split.chunks);
     // At the end: what both still hold.
     for (int e = 0; e < options.entries; ++e) {
       const auto at = static_cast<std::size_t>(e);
@@ -145,20 +169,22 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
            p < windows.committed[row]; ++p) {
         for (int head = 0; head < options.heads.value_heads; ++head) {
           const std::size_t record = windows.value_record(windows.row[at], head, p);
+          const std::size_t step_record = steps.value_record(steps.row[at], head, p);
           const auto width = static_cast<std::size_t>(all.width());
           if (std::memcmp(windows.corrections.data() + record * kValueDim * all.element(),
-                          steps.corrections.data() + record * kValueDim * all.element(),
+                          steps.corrections.data() + step_record * kValueDim * all.element(),
                           kValueDim * all.element()) != 0 ||
               std::memcmp(windows.gates.data() + record * width,
-                          steps.gates.data() + record * width, width * sizeof(float)) != 0) {
+                          steps.gates.data() + step_record * width, width * sizeof(float)) != 0) {
             return fmt::format("the record of position {} of entry {} differs", p, e);
           }
         }
         for (int head = 0; head < options.heads.key_heads; ++head) {
           const std::size_t record = windows.key_record(windows.row[at], head, p);
+          const std::size_t step_record = steps.key_record(steps.row[at], head, p);
           if (std::memcmp(windows.keys.data() + record * kKeyDim,
-                          steps.keys.data() + record * kKeyDim, kKeyDim * sizeof(bf16)) != 0 ||
-              windows.key_scales[record] != steps.key_scales[record]) {
+                          steps.keys.data() + step_record * kKeyDim, kKeyDim * sizeof(bf16)) != 0 ||
+              windows.key_scales[record] != steps.key_scales[step_record]) {
             return fmt::format("the key of position {} of entry {} differs", p, e);
           }
         }
@@ -166,6 +192,15 @@ inline std::string compare_windows_with_steps(const ImageOptions& options, int t
     }
   }
   return {};
+}
+
+// The same runner for the windows and for the steps.
+inline std::string compare_windows_with_steps(const ImageOptions& options, int tokens,
+                                              const std::vector<int>& checkpoint,
+                                              const std::vector<int>& pending,
+                                              const StepRunner& run) {
+  return compare_split_with_steps(options, tokens, checkpoint, pending,
+                                  {false, run, run, options.ring_rows});
 }
 
 }  // namespace replayssm::cuda::test

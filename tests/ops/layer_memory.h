@@ -330,7 +330,6 @@ inline std::vector<std::vector<float>> run_step(LayerMemory& memory, Route route
 // only need the sequence to have got there. The outputs of all.
 inline std::vector<float> feed(LayerMemory& memory, Route route, const Backend& backend, int row,
                                const Tokens& tokens, int from, int count) {
-  if (route == Route::chunk && !backend.chunks) route = Route::window;
   const int most = route == Route::chunk    ? count
                    : route == Route::packed ? std::min(count, backend.packed_max)
                                             : std::min(count, memory.geometry().window_max());

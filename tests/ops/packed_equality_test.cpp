@@ -65,8 +65,8 @@ TEST_P(PackedEquality, FoldBlockOneGivesOutputsAndStatesOfThePackedStep) {
 }
 
 TEST_P(PackedEquality, FoldBlockOneGivesTheSameInOneChunk) {
-  REPLAYSSM_NEEDS(backend(), "chunk_prefill", backend().chunks);
   const OwnedOps owned = backend().make(2);
+  REPLAYSSM_NEEDS_BACKEND(owned);
   const Variant& v = GetParam();
   const Tokens input = tokens(66, 11);
   LayerMemory packed(owned, v.shape, geometry(1), v.types, 1, 1);

@@ -74,7 +74,6 @@ TEST_P(Recurrence64, WindowsMatchTheTokenByTokenRecurrence) {
 }
 
 TEST_P(Recurrence64, ChunksMatchTheTokenByTokenRecurrence) {
-  REPLAYSSM_NEEDS(GetParam(), "chunk_prefill", GetParam().chunks);
   const OwnedOps owned = GetParam().make(2);
   REPLAYSSM_NEEDS_BACKEND(owned);
   for (const HeadShape& shape : shapes()) {

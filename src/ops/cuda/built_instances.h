@@ -19,9 +19,9 @@ inline constexpr bool kOneInstance = false;
 // The one instance: GDN with bf16 states, full units, and a record tile of 16 or none.
 template <class Layout>
 inline constexpr bool kIsBuilt =
-    !kOneInstance || (Layout::kGate == GateKind::gdn &&
-                      std::is_same_v<typename Layout::State, bf16> && Layout::kParts == 1 &&
-                      Layout::kRecords <= 16 && (Layout::kTokens == 1 || Layout::kTokens == 8));
+    !kOneInstance ||
+    (Layout::kGate == GateKind::gdn && std::is_same_v<typename Layout::State, bf16> &&
+     Layout::kParts == 1 && Layout::kRecords <= 16 && Layout::kRepresentative);
 
 // A visitor that calls launch(Layout{}) where the layout's kernel was built, and elsewhere does not
 // instantiate it. Error: it was not built.

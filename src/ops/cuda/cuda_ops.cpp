@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/check_arguments.h"
+#include "ops/cuda/alignment.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/device_fold.h"
 #include "ops/cuda/launch.h"
@@ -15,18 +16,6 @@ namespace {
 
 // K^-1/2.
 constexpr float kQueryScale = 0.08838834764831845f;
-
-Error not_built(std::string_view what) {
-  return Error{
-      fmt::format("{}: not built for cuda yet; expected gates, packed_step of one token a row, "
-                  "window_step, fold, advance",
-                  what)};
-}
-
-Status aligned(std::string_view field, const void* pointer) {
-  if (reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0) return {};
-  return refuse(field, fmt::format("address {}", pointer), "a multiple of 16");
-}
 
 // What the kernels ask of states beyond what every backend does.
 Status states_fit(const StateView& states) {
@@ -63,9 +52,32 @@ Status one_token_each(std::span<const RowTokens> rows) {
   return {};
 }
 
+// Each operation has tables of its own: in a model the same ones come back in every layer, and are
+// then not written again.
+struct OperationTables {
+  Tables packed_step, window_step, chunk_prefill, fold, advance, conv_window, conv_chunk;
+
+  static Result<OperationTables> make() {
+    OperationTables tables;
+    for (Tables* each : {&tables.packed_step, &tables.window_step, &tables.chunk_prefill,
+                         &tables.fold, &tables.advance, &tables.conv_window, &tables.conv_chunk}) {
+      auto made = Tables::make();
+      if (!made) return made.error();
+      *each = *std::move(made);
+    }
+    return tables;
+  }
+  Tables& of_step(StepKind kind) {
+    return kind == StepKind::chunk    ? chunk_prefill
+           : kind == StepKind::packed ? packed_step
+                                      : window_step;
+  }
+  Tables& of_conv(StepKind kind) { return kind == StepKind::chunk ? conv_chunk : conv_window; }
+};
+
 class CudaOps final : public LinearOps {
  public:
-  CudaOps(cudaStream_t stream, const DeviceLimits& limits, std::string name, Tables tables)
+  CudaOps(cudaStream_t stream, const DeviceLimits& limits, std::string name, OperationTables tables)
       : stream_(stream), limits_(limits), name_(std::move(name)), tables_(std::move(tables)) {}
 
   std::string_view name() const override { return name_; }
@@ -85,7 +97,9 @@ class CudaOps final : public LinearOps {
   Status window_step(const replayssm::StepArgs& args) override {
     return step(args, StepKind::window);
   }
-  Status chunk_prefill(const replayssm::StepArgs&) override { return not_built("chunk_prefill"); }
+  Status chunk_prefill(const replayssm::StepArgs& args) override {
+    return step(args, StepKind::chunk);
+  }
 
   Status fold(const replayssm::FoldArgs& args) override {
     REPLAYSSM_TRY(check_.fold(args));
@@ -98,7 +112,7 @@ class CudaOps final : public LinearOps {
                       fmt::format("the first layer's, {}", name_of(args.states[0].type)));
       }
     }
-    return fold_on_device(args, limits_, tables_, stream_);
+    return fold_on_device(args, limits_, tables_.fold, stream_);
   }
 
   Status advance(const replayssm::AdvanceArgs& args) override {
@@ -113,7 +127,7 @@ class CudaOps final : public LinearOps {
     const std::size_t rows_at = words.add<std::int32_t>(row);
     const std::size_t accepted_at = words.add<const int>(args.accepted);
     const std::size_t chunks_at = words.add<std::int32_t>(chunk);
-    const auto table = tables_.write(words, stream_);
+    const auto table = tables_.advance.write(words, stream_);
     if (!table) return table.error();
     const auto at = [&](std::size_t offset) {
       return reinterpret_cast<const int*>(*table + offset);
@@ -132,8 +146,8 @@ class CudaOps final : public LinearOps {
     return launch_advance(moved, stream_);
   }
 
-  Status conv_window(const ConvArgs&) override { return not_built("conv_window"); }
-  Status conv_chunk(const ConvArgs&) override { return not_built("conv_chunk"); }
+  Status conv_window(const ConvArgs& args) override { return convolve(args, StepKind::window); }
+  Status conv_chunk(const ConvArgs& args) override { return convolve(args, StepKind::chunk); }
 
   Status export_state(const HeadShape& shape, const StateView& states, SlotId slot,
                       std::span<float> out) const override {
@@ -174,24 +188,40 @@ class CudaOps final : public LinearOps {
     return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
   }
 
+  Status convolve(const ConvArgs& args, StepKind kind) {
+    REPLAYSSM_TRY(check_.conv(args, kind));
+    if (args.rows.empty()) return {};
+    REPLAYSSM_TRY(conv_fits(args));
+    const std::vector<ConvTask> tasks = conv_tasks(args.rows);
+    Tables::Words words;
+    words.add<ConvTask>(tasks);
+    const auto table = tables_.of_conv(kind).write(words, stream_);
+    if (!table) return table.error();
+    return launch_conv(
+        conv_launch(args, kind == StepKind::chunk, reinterpret_cast<const ConvTask*>(*table),
+                    static_cast<int>(tasks.size())),
+        stream_);
+  }
+
   Status step(const replayssm::StepArgs& args, StepKind kind) {
     REPLAYSSM_TRY(check_.step(args, kind));
     if (args.rows.empty()) return {};
-    const bool window = kind == StepKind::window;
-    const bool several = window && args.geometry.window_max() > 1;
+    const bool packed = kind == StepKind::packed;
+    const bool several = kind == StepKind::chunk || (!packed && args.geometry.window_max() > 1);
     if (!several) REPLAYSSM_TRY(one_token_each(args.rows));
     REPLAYSSM_TRY(states_fit(args.states));
     REPLAYSSM_TRY(aligned("qkv_bf16", args.qkv_bf16));
     REPLAYSSM_TRY(aligned("gate", args.gate));
-    if (window) REPLAYSSM_TRY(rings_fit(args.rings, args.states.type));
+    if (!packed) REPLAYSSM_TRY(rings_fit(args.rings, args.states.type));
     const StepGeometry geometry{args.shape,
                                 args.states.type,
                                 args.geometry.fold_block(),
                                 args.geometry.ring_rows(),
                                 static_cast<int>(args.rows.size()),
-                                window ? args.geometry.window_max() : 1};
-    const auto plan =
-        window ? plan_window_step(geometry, limits_) : plan_packed_step(geometry, limits_);
+                                packed ? 1 : args.geometry.window_max()};
+    const auto plan = kind == StepKind::chunk ? plan_chunk_prefill(geometry, limits_)
+                      : packed                ? plan_packed_step(geometry, limits_)
+                                              : plan_window_step(geometry, limits_);
     if (!plan) return plan.error();
     std::vector<std::int32_t> row, first_token, tokens;
     for (const RowTokens& r : args.rows) {
@@ -203,7 +233,7 @@ class CudaOps final : public LinearOps {
     const std::size_t rows_at = words.add<std::int32_t>(row);
     const std::size_t first_at = several ? words.add<std::int32_t>(first_token) : 0;
     const std::size_t tokens_at = several ? words.add<std::int32_t>(tokens) : 0;
-    const auto table = tables_.write(words, stream_);
+    const auto table = tables_.of_step(kind).write(words, stream_);
     if (!table) return table.error();
     const auto at = [&](std::size_t offset) {
       return reinterpret_cast<const int*>(*table + offset);
@@ -219,7 +249,7 @@ class CudaOps final : public LinearOps {
                     several ? at(first_at) : nullptr,
                     several ? at(tokens_at) : nullptr};
     launch.state = {args.states.data, static_cast<std::int64_t>(args.states.slot_stride)};
-    if (window) {
+    if (!packed) {
       launch.ring = {static_cast<bf16*>(args.rings.keys), args.rings.key_scales,
                      args.rings.corrections, args.rings.gates};
     }
@@ -234,14 +264,15 @@ class CudaOps final : public LinearOps {
     launch.ring_rows = geometry.ring_rows;
     launch.fold_block = geometry.fold_block;
     launch.query_scale = kQueryScale;
-    return window ? launch_window_step(*plan, launch, stream_)
-                  : launch_packed_step(*plan, launch, stream_);
+    return kind == StepKind::chunk ? launch_chunk_prefill(*plan, launch, stream_)
+           : packed                ? launch_packed_step(*plan, launch, stream_)
+                                   : launch_window_step(*plan, launch, stream_);
   }
 
   cudaStream_t stream_;
   DeviceLimits limits_;
   std::string name_;
-  Tables tables_;
+  OperationTables tables_;
   ArgumentCheck check_{{DType::f32, DType::bf16},
                        {DType::f32, DType::bf16},
                        {DType::bf16},
@@ -265,7 +296,7 @@ Result<std::unique_ptr<LinearOps>> make_cuda_ops(cudaStream_t stream) {
   REPLAYSSM_TRY(kernels_fit_device());
   const auto limits = device_limits();
   if (!limits) return limits.error();
-  auto tables = Tables::make();
+  auto tables = OperationTables::make();
   if (!tables) return tables.error();
   std::unique_ptr<LinearOps> ops = std::make_unique<CudaOps>(
       stream, *limits, fmt::format("cuda sm_{}{}", major, minor), *std::move(tables));

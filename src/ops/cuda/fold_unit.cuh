@@ -108,21 +108,12 @@ __device__ __forceinline__ bool fold_unit(const Unit& unit, typename Layout::Sta
 template <class Layout>
 __device__ __forceinline__ void fold_block(const FoldArgs& args, unsigned char* shared, int stages,
                                            int groups) {
-  Pipeline<Layout> pipeline(shared, stages, groups);
-  pipeline.init();
-  const int warp = ptx::thread() / 32;
-  if (warp == groups * kWarpsPerGroup) {
-    produce<Layout>(FoldUnits<Layout>{args}, pipeline);
-    return;
-  }
-  const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
-  typename Layout::Scratch& scratch = pipeline.scratch[group];
-  consume_units<Layout>(
-      pipeline, group,
-      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {
-        return fold_unit<Layout>(unit, stage, empty, scratch.exchange[turn],
-                                 scratch.coefficients[warp_in_group], warp_in_group, 1 + group);
-      });
+  run_units<Layout>(FoldUnits<Layout>{args}, shared, stages, groups,
+                    [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
+                        typename Layout::Scratch& scratch, int turn, int warp, int group_barrier) {
+                      return fold_unit<Layout>(unit, stage, empty, scratch.exchange[turn],
+                                               scratch.coefficients[warp], warp, group_barrier);
+                    });
 }
 
 }  // namespace replayssm::cuda

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "core/bfloat16.h"
+#include "ops/cuda/chunk_layout.h"
 #include "ops/cuda/stage_layout.h"
 #include "ops/cuda/step_plan.h"
 #include "ops/cuda/window_layout.h"
@@ -60,7 +61,19 @@ auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
   }
 }
 
-// Calls visit(Layout{}) with the plan's layout.
+// The same for a chunk's plan.
+template <GateKind kGate, class Visit>
+auto visit_chunk_layout(const StepPlan& plan, Visit&& visit) {
+  auto with_tile = [&]<int kRecordTile>() {
+    if (plan.state == DType::f32) return visit(ChunkLayout<kGate, float, kRecordTile, 64>{});
+    return plan.unit_rows == 128 ? visit(ChunkLayout<kGate, bf16, kRecordTile, 128>{})
+                                 : visit(ChunkLayout<kGate, bf16, kRecordTile, 64>{});
+  };
+  return plan.record_tile == 16 ? with_tile.template operator()<16>()
+                                : with_tile.template operator()<32>();
+}
+
+// Calls visit(Layout{}) with the plan's layout, which is no chunk's.
 template <class Visit>
 auto visit_layout(const StepPlan& plan, Visit&& visit) {
   if (plan.window > 1) {

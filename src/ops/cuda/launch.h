@@ -9,9 +9,13 @@
 //              multiple of L is evaluated in two pieces, the fold between them stays on chip.
 //              Appends the tokens' records. A token's bits do not depend on the window it is in.
 //              Requires t - c <= L + window_max - 1, c a multiple of L. Moves no cursor.
+// chunk_prefill  any number of tokens a row, with the bits of windows; folds every block that ends
+//              before the last token into `home` and appends the records of the rest. The ring may
+//              be as small as what is pending. Two launches.
 // fold         records [from, from + records) into the state of depth `from`, all layers.
 // advance      c += L where t - c >= L, and base = home; then t += m. Chunks: see AdvanceArgs.
 // gates        log gate and beta of every token from their projections.
+// conv         causal convolution of width 4 and SiLU of windows or chunks: see LinearOps.
 // widen        bf16 numbers as fp32.
 // Null rows (base or source negative) touch no slot and no ring; their outputs are zero.
 // Criterion: fp32 states 1e-6 relative to float64; bf16 states round once a fold.
@@ -20,6 +24,7 @@
 #include <cuda_runtime_api.h>
 
 #include "core/result.h"
+#include "ops/cuda/conv_args.h"
 #include "ops/cuda/step_args.h"
 #include "ops/cuda/step_plan.h"
 
@@ -32,10 +37,12 @@ Result<DeviceLimits> device_limits();
 Status kernels_fit_device();
 
 Status launch_window_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
+Status launch_chunk_prefill(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
 Status launch_packed_step(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
 Status launch_fold(const StepPlan& plan, const FoldArgs& args, cudaStream_t stream);
 Status launch_advance(const AdvanceArgs& args, cudaStream_t stream);
 Status launch_gates(const GateArgs& args, cudaStream_t stream);
+Status launch_conv(const ConvLaunch& args, cudaStream_t stream);
 Status launch_widen(const bf16* from, float* to, int64_t count, cudaStream_t stream);
 
 }  // namespace replayssm::cuda

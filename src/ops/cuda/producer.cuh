@@ -71,6 +71,69 @@ __device__ __forceinline__ void describe_rings(Unit& u, const RingMemory& ring, 
   u.gates = ring.gates + value_ring * Layout::kGateWidth;
 }
 
+// Where a unit stands after a look-up.
+__device__ __forceinline__ void look_up_cursor_of(const BatchView& batch, Lookup& l) {
+  if (l.row < 0) return;
+  l.depth = batch.committed[l.row];
+  l.checkpoint = batch.checkpoint[l.row];
+  l.source = batch.base[l.row];
+  l.destination = batch.home[l.row];
+}
+
+// Describes unit `unit` of a step whose tokens begin at l.first_token; what is appended begins at
+// ring row 0 of the unit's rings, and append_row is where the first token's record belongs.
+// Without records (packed_step) the state has the row's depth.
+template <class Layout>
+__device__ __forceinline__ void describe_step(const StepArgs& args, int unit, const Lookup& l,
+                                              Unit& u) {
+  using State = typename Layout::State;
+  constexpr bool kPacked = Layout::kRecords == 0;
+  const int heads = args.value_heads, group = heads / args.key_heads;
+  const int first_value = unit % Layout::kParts * Layout::kRows;
+  const int value_head = unit / Layout::kParts % heads;
+  const int key_head = value_head / group;
+  const int64_t value_token = static_cast<int64_t>(l.first_token) * heads + value_head;
+  u.kind = UnitKind::null_row;
+  u.records = 0;
+  u.fold = 0;
+  u.has_state = 0;
+  u.value_head = value_head;
+  u.first_value = first_value;
+  u.tokens = l.tokens;
+  u.out = static_cast<char*>(args.out) +
+          (value_token * kValueDim + first_value) * (args.out_f32 ? 4 : 2);
+  if (l.source < 0) return;
+  const int checkpoint = kPacked ? l.depth : l.checkpoint;
+  u.kind = UnitKind::live;
+  u.records = l.depth - checkpoint;
+  u.fold = !kPacked && u.records >= args.fold_block;
+  u.has_state = checkpoint > 0;
+  u.owns_key_row = first_value == 0 && value_head % group == 0;
+  u.owns_gate_row = first_value == 0;
+  State* const head_state = static_cast<State*>(args.state.data) +
+                            (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
+  u.state = head_state + l.source * args.state.slot_stride;
+  u.state_out = head_state + l.destination * args.state.slot_stride;
+  if constexpr (!kPacked) {
+    describe_rings<Layout>(u, args.ring, l.row, args.key_heads, heads, args.ring_rows);
+    u.first_row = checkpoint & (args.ring_rows - 1);
+    u.append_row = l.depth & (args.ring_rows - 1);
+    u.key_out = args.ring.keys + (u.keys - args.ring.keys);
+    u.key_scale_out = args.ring.key_scales + (u.key_scales - args.ring.key_scales);
+    State* const corrections = static_cast<State*>(args.ring.corrections);
+    u.correction_out =
+        corrections + (static_cast<const State*>(u.corrections) - corrections) + first_value;
+    u.gate_out = args.ring.gates + (u.gates - args.ring.gates);
+  }
+  const bf16* const x = args.qkv + l.first_token * args.token_stride;
+  const int keys_at = args.key_heads * kKeyDim;
+  u.q = x + key_head * kKeyDim;
+  u.k = u.q + keys_at;
+  u.v = x + 2 * keys_at + value_head * kValueDim + first_value;
+  u.gate = args.gate + value_token * Layout::kGateWidth;
+  u.beta = args.beta + value_token;
+}
+
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
@@ -131,66 +194,22 @@ struct StepUnits {
   __device__ bool settled() const { return args.settled != 0; }
 
   __device__ void look_up_row(int unit, Lookup& l) const {
-    l.row = args.batch.row[unit / (Layout::kParts * args.value_heads)];
+    l.first_token = unit / (Layout::kParts * args.value_heads);
+    l.row = args.batch.row[l.first_token];
   }
-  __device__ void look_up_cursor(int, Lookup& l) const {
-    if (l.row < 0) return;
-    l.depth = args.batch.committed[l.row];
-    l.checkpoint = args.batch.checkpoint[l.row];
-    l.source = args.batch.base[l.row];
-    l.destination = args.batch.home[l.row];
-  }
+  __device__ void look_up_cursor(int, Lookup& l) const { look_up_cursor_of(args.batch, l); }
 
   // One lane.
   __device__ void describe(int unit, const Lookup& l, Unit& u) const {
-    using State = typename Layout::State;
-    constexpr bool kPacked = Layout::kRecords == 0;
-    const int heads = args.value_heads, group = heads / args.key_heads;
-    const int first_value = unit % Layout::kParts * Layout::kRows;
-    const int value_head = unit / Layout::kParts % heads;
-    const int token = unit / Layout::kParts / heads;
-    const int key_head = value_head / group;
-    const int64_t value_token = static_cast<int64_t>(token) * heads + value_head;
-    const int row = l.row, base = l.source, depth = l.depth, home = l.destination;
-    u.kind = UnitKind::null_row;
-    u.records = 0;
-    u.fold = 0;
-    u.has_state = 0;
-    u.value_head = value_head;
-    u.first_value = first_value;
-    u.out = static_cast<char*>(args.out) +
-            (value_token * kValueDim + first_value) * (args.out_f32 ? 4 : 2);
-    if (base < 0) return;
-    const int checkpoint = kPacked ? depth : l.checkpoint;
-    u.kind = UnitKind::live;
-    u.records = depth - checkpoint;
-    u.fold = !kPacked && u.records >= args.fold_block;
-    u.has_state = checkpoint > 0;
-    u.owns_key_row = first_value == 0 && value_head % group == 0;
-    u.owns_gate_row = first_value == 0;
-    State* const head_state =
-        static_cast<State*>(args.state.data) +
-        (static_cast<int64_t>(value_head) * kValueDim + first_value) * kKeyDim;
-    u.state = head_state + base * args.state.slot_stride;
-    u.state_out = head_state + home * args.state.slot_stride;
-    if constexpr (!kPacked) {
-      describe_rings<Layout>(u, args.ring, row, args.key_heads, heads, args.ring_rows);
-      u.first_row = checkpoint & (args.ring_rows - 1);
-      const int append = depth & (args.ring_rows - 1);
-      u.key_out = args.ring.keys + (u.keys - args.ring.keys) + append * kKeyDim;
-      u.key_scale_out = args.ring.key_scales + (u.key_scales - args.ring.key_scales) + append;
-      State* const corrections = static_cast<State*>(args.ring.corrections);
-      u.correction_out = corrections + (static_cast<const State*>(u.corrections) - corrections) +
-                         append * kValueDim + first_value;
-      u.gate_out = args.ring.gates + (u.gates - args.ring.gates) + append * Layout::kGateWidth;
+    describe_step<Layout>(args, unit, l, u);
+    if constexpr (Layout::kRecords > 0) {
+      if (u.kind != UnitKind::live) return;
+      u.key_out += u.append_row * kKeyDim;
+      u.key_scale_out += u.append_row;
+      u.correction_out =
+          static_cast<typename Layout::State*>(u.correction_out) + u.append_row * kValueDim;
+      u.gate_out += u.append_row * Layout::kGateWidth;
     }
-    const bf16* const x = args.qkv + token * args.token_stride;
-    const int keys_at = args.key_heads * kKeyDim;
-    u.q = x + key_head * kKeyDim;
-    u.k = u.q + keys_at;
-    u.v = x + 2 * keys_at + value_head * kValueDim + first_value;
-    u.gate = args.gate + value_token * Layout::kGateWidth;
-    u.beta = args.beta + value_token;
   }
 
   // All lanes: the token's inputs.
@@ -304,6 +323,27 @@ __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consu
     if (consume(unit, pipeline.stages[stage], pipeline.empty + stage, turn)) turn ^= 1;
     stage += pipeline.groups;
   }
+}
+
+// The body of a kernel: warps 0 .. 4 groups - 1 consume, the last warp produces. What consume_units
+// asks, with the group's scratch and barrier and the warp's place in the group:
+// consume(unit, stage, empty, scratch, turn, warp, group_barrier).
+template <class Layout, class Units, class Consume>
+__device__ __forceinline__ void run_units(const Units& units, unsigned char* shared, int stages,
+                                          int groups, Consume&& consume) {
+  Pipeline<Layout> pipeline(shared, stages, groups);
+  pipeline.init();
+  const int warp = ptx::thread() / 32;
+  if (warp == groups * kWarpsPerGroup) {
+    produce<Layout>(units, pipeline);
+    return;
+  }
+  const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
+  consume_units<Layout>(
+      pipeline, group,
+      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {
+        return consume(unit, stage, empty, pipeline.scratch[group], turn, warp_in_group, 1 + group);
+      });
 }
 
 // One lane of each warp hands the stage back once the warp is done with it.

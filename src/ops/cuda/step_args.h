@@ -28,7 +28,8 @@ struct BatchView {
   const int* home = nullptr;        // [rows] slot that a fold is written to
   int entries = 0;
   // Windows of several tokens: entry e owns tokens first_token[e] .. first_token[e] + tokens[e] - 1
-  // of every per-token array, 1 to the window of the plan. Null: one token each, token e.
+  // of every per-token array, 1 to the window of the plan, in chunks any number. Null: one token
+  // each, token e; not in chunks.
   const int* first_token = nullptr;  // [entries]
   const int* tokens = nullptr;       // [entries]
 };

@@ -19,6 +19,16 @@ Status check_common(const HeadShape& heads, DType state, int entries) {
   return {};
 }
 
+Status check_block_and_window(int block, int window) {
+  if (block != 1 && block != 8 && block != 16 && block != 32) {
+    return refuse("fold_block", block, "8, 16 or 32 (1 for tests)");
+  }
+  if (window < 1 || window > std::min(block, 16)) {
+    return refuse("window_max", window, fmt::format("1 to {}", std::min(block, 16)));
+  }
+  return {};
+}
+
 bool power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 
 // Rows of a full unit: 32 KiB of state.
@@ -108,14 +118,8 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
 Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimits& device,
                                   const PlanWishes& wishes) {
   REPLAYSSM_TRY(check_common(geometry.heads, geometry.state, geometry.entries));
-  const int block = geometry.fold_block;
-  if (block != 1 && block != 8 && block != 16 && block != 32) {
-    return refuse("fold_block", block, "8, 16 or 32 (1 for tests)");
-  }
-  const int window = geometry.window_max;
-  if (window < 1 || window > std::min(block, 16)) {
-    return refuse("window_max", window, fmt::format("1 to {}", std::min(block, 16)));
-  }
+  const int block = geometry.fold_block, window = geometry.window_max;
+  REPLAYSSM_TRY(check_block_and_window(block, window));
   // A block of the grid may read ring rows of a key head while another appends to it.
   const int rows_min = block + 2 * window - 1;
   if (!power_of_two(geometry.ring_rows) || geometry.ring_rows < rows_min) {
@@ -167,6 +171,47 @@ Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimi
   // Measured better for this one alone; elsewhere a block to itself is as good.
   if (plan.gate == GateKind::kda && plan.state == DType::f32) choices.paired_from = 24;
   return fill(plan, units, device, wishes, choices);
+}
+
+Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLimits& device,
+                                    const PlanWishes& wishes) {
+  REPLAYSSM_TRY(check_common(geometry.heads, geometry.state, geometry.entries));
+  const int block = geometry.fold_block;
+  REPLAYSSM_TRY(check_block_and_window(block, geometry.window_max));
+  // Everything pending is read before anything is appended.
+  const int rows_min = block + geometry.window_max - 1;
+  if (!power_of_two(geometry.ring_rows) || geometry.ring_rows < rows_min) {
+    return refuse("ring_rows", geometry.ring_rows,
+                  fmt::format("a power of two, at least {}", rows_min));
+  }
+  StepPlan plan;
+  plan.gate = geometry.heads.gate;
+  plan.state = geometry.state;
+  plan.record_tile = block <= 16 ? 16 : 32;
+  plan.window = kChunkSegment;
+  plan.groups = 1;
+  plan.stages = kChunkBlocks;
+  plan.threads = kChunkThreads;
+  plan.overlap = false;
+  // Blocks of positions follow one another, so a chunk of few heads takes as long as one of them:
+  // smaller units shorten that where multiprocessors are left over for them.
+  const int full = full_rows(plan.state), heads = geometry.entries * geometry.heads.value_heads;
+  const bool halves_exist = plan.state == DType::bf16;
+  plan.unit_rows = halves_exist && 2 * heads <= device.multiprocessors ? full / 2 : full;
+  if (wishes.unit_rows != 0) {
+    if (wishes.unit_rows != full && !(halves_exist && wishes.unit_rows == full / 2)) {
+      return refuse(
+          "unit_rows", wishes.unit_rows,
+          halves_exist ? fmt::format("{} or {}", full, full / 2) : fmt::format("{}", full));
+    }
+    plan.unit_rows = wishes.unit_rows;
+  }
+  plan.blocks = heads * kValueDim / plan.unit_rows;
+  const auto bytes = []<class Layout>(Layout) { return Layout::bytes(kChunkBlocks, 1); };
+  plan.shared_bytes = plan.gate == GateKind::gdn ? visit_chunk_layout<GateKind::gdn>(plan, bytes)
+                                                 : visit_chunk_layout<GateKind::kda>(plan, bytes);
+  plan.shared_limit = device.shared_bytes_per_block;
+  return plan;
 }
 
 Result<StepPlan> plan_fold(const FoldGeometryOnDevice& geometry, const DeviceLimits& device,

@@ -59,6 +59,12 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
 Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimits& device,
                                   const PlanWishes& wishes = {});
 
+// A thread block for each value head of each entry and each of its parts of unit_rows value rows;
+// `stages` are blocks of positions in shared memory. Overlap is never allowed. Errors: as above; a
+// ring with fewer rows than can be pending.
+Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLimits& device,
+                                    const PlanWishes& wishes = {});
+
 struct FoldGeometryOnDevice {
   HeadShape heads;
   DType state = DType::f32;

@@ -9,7 +9,7 @@
 namespace replayssm::cuda {
 
 template <class Layout>
-__device__ __forceinline__ void store_output(const StepArgs& args, const Unit& unit, int value,
+__device__ __forceinline__ void store_output(const StepArgs& args, const Unit& unit, int64_t value,
                                              float x) {
   if (args.out_f32) {
     static_cast<float*>(unit.out)[value] = x;
@@ -226,25 +226,16 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
   return true;
 }
 
-// The body of both kernels: warps 0 .. 4 groups - 1 consume, the last warp produces.
+// The body of both kernels.
 template <class Layout>
 __device__ __forceinline__ void step_block(const StepArgs& args, unsigned char* shared, int stages,
                                            int groups) {
-  Pipeline<Layout> pipeline(shared, stages, groups);
-  pipeline.init();
-  const int warp = ptx::thread() / 32;
-  if (warp == groups * kWarpsPerGroup) {
-    produce<Layout>(StepUnits<Layout>{args}, pipeline);
-    return;
-  }
-  const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
-  typename Layout::Scratch& scratch = pipeline.scratch[group];
-  consume_units<Layout>(
-      pipeline, group,
-      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {
-        return step_unit<Layout>(args, unit, stage, empty, scratch.exchange[turn],
-                                 scratch.coefficients[warp_in_group], warp_in_group, 1 + group);
-      });
+  run_units<Layout>(StepUnits<Layout>{args}, shared, stages, groups,
+                    [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
+                        typename Layout::Scratch& scratch, int turn, int warp, int group_barrier) {
+                      return step_unit<Layout>(args, unit, stage, empty, scratch.exchange[turn],
+                                               scratch.coefficients[warp], warp, group_barrier);
+                    });
 }
 
 }  // namespace replayssm::cuda

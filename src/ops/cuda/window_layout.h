@@ -17,6 +17,7 @@ struct WindowLayout {
   static constexpr int kRecords = kRecordTile;  // most that one fold or evaluation reads
   static constexpr int kSlots = kRecordTile;
   static constexpr int kTokens = kWindow;
+  static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr int kRowsPerWarp = kUnitRows / kWarpsPerGroup;
   static constexpr int kParts = kValueDim / kUnitRows;
@@ -60,17 +61,20 @@ struct WindowLayout {
     // records of the token's segment (GDN); of each token with itself.
     float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
     float key_key[kWindow], query_query[kWindow], key_query[kWindow];
-    // KDA: each warp's sums over its channels, [warp][token][key, query][record].
-    float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
+    union {
+      // KDA: each warp's sums over its channels, [warp][token][key, query][record]; they end in the
+      // coefficients.
+      float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
+      // Then, per warp: products on their way from the matrix fragments to the lanes of their rows,
+      // [row][token][key, query].
+      alignas(16) float products[kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
+    };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
     alignas(
         16) float coefficients[kRecordTile * kCoefficientPitch];  // [record][column][key, query]
     TokenFactors factors[kWindow];
-    // Per warp: a fold's weights; products on their way from the matrix fragments to the lanes of
-    // their rows, [row][token][key, query].
-    alignas(16) float weights[kWarpsPerGroup][kRecordTile];
-    alignas(16) float products[kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
+    alignas(16) float weights[kWarpsPerGroup][kRecordTile];  // per warp: of a fold
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {

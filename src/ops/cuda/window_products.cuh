@@ -38,6 +38,8 @@ template <class Layout>
 struct Segment {
   StagedRecords<Layout> staged;  // the ring's records and then the tokens' own
   const bf16* q;                 // [count][K]
+  const bf16* v;                 // [count][unit rows]
+  const float* beta;             // [count], or its projections
   int first_token;               // of the window
   int history;                   // records before the first token
   int count;

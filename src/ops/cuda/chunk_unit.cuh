@@ -1,0 +1,213 @@
+// What a thread block does in chunk_prefill with its unit, some value rows of one head of one row:
+// it walks the row's records and tokens from the checkpoint on, block of positions by block. The
+// state stays in shared memory and is rounded where a block ends, as in decode; a token's sums are
+// those of a window. Four warps evaluate, the fifth copies the next block.
+#pragma once
+
+#include "ops/cuda/chunk_layout.h"
+#include "ops/cuda/segment.cuh"
+#include "ops/cuda/window_producer.cuh"
+
+namespace replayssm::cuda {
+
+// One block of positions of a unit: records of the ring, then tokens; both may be none.
+struct ChunkBlock {
+  int first;    // position of its first, after the checkpoint
+  int records;  // of the ring
+  int end;      // records and tokens
+
+  __device__ __forceinline__ ChunkBlock(const Unit& unit, int index, int fold_block)
+      : first(index * fold_block),
+        records(min(max(unit.records - first, 0), fold_block)),
+        end(min(unit.records + unit.tokens - first, fold_block)) {}
+  // The token at a position of the block, among the row's.
+  __device__ __forceinline__ int token(const Unit& unit, int at) const {
+    return first + at - unit.records;
+  }
+};
+
+// Blocks of a unit. All but the last are folded.
+__device__ __forceinline__ int chunk_blocks(const Unit& unit, int fold_block) {
+  return (unit.records + unit.tokens + fold_block - 1) / fold_block;
+}
+
+// Starts the copies of one block. All lanes of the producer warp.
+template <class Layout>
+__device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Unit& unit,
+                                                 const ChunkBlock& at,
+                                                 typename Layout::Block& block) {
+  using State = typename Layout::State;
+  const int heads = args.value_heads, records = at.records, tokens = at.end - at.records;
+  const auto ring_row = [&](int i) {
+    return (unit.first_row + at.first + i) & (args.ring_rows - 1);
+  };
+  const int64_t first_token = at.token(unit, records);
+  copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records,
+                                    [&](int i) { return unit.keys + ring_row(i) * kKeyDim; });
+  copy_rows<Layout::kRows * sizeof(State)>(block.corrections + unit.first_value, kValueDim, records,
+                                           [&](int i) {
+                                             return static_cast<const State*>(unit.corrections) +
+                                                    ring_row(i) * kValueDim + unit.first_value;
+                                           });
+  const auto token_rows = [&](const bf16* from) {
+    return [=, &args](int i) { return from + (first_token + i) * args.token_stride; };
+  };
+  copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
+                                    token_rows(unit.k));
+  copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
+                                    token_rows(unit.q));
+  copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows, tokens,
+                                          token_rows(unit.v));
+  if constexpr (Layout::kKda) {
+    copy_rows<kKeyDim * sizeof(float)>(block.gates, kKeyDim, records,
+                                       [&](int i) { return unit.gates + ring_row(i) * kKeyDim; });
+    copy_rows<kKeyDim * sizeof(float)>(
+        block.gates + records * kKeyDim, kKeyDim, tokens,
+        [&](int i) { return unit.gate + (first_token + i) * heads * kKeyDim; });
+  }
+  static_assert(Layout::kRecords <= 32);  // a lane has a position
+  const int i = ptx::lane();
+  if (i < records) {
+    ptx::copy_float(block.key_scales + i, unit.key_scales + ring_row(i), true);
+    if constexpr (!Layout::kKda) {
+      ptx::copy_float(block.gates + i, unit.gates + ring_row(i), true);
+    }
+  } else if (i < at.end) {
+    const int64_t from = (first_token + i - records) * heads;
+    ptx::copy_float(block.beta + i, unit.beta + from, true);
+    if constexpr (!Layout::kKda) ptx::copy_float(block.gates + i, unit.gate + from, true);
+  }
+}
+
+// The producer warp.
+template <class Layout>
+__device__ __forceinline__ void produce_chunk(const StepArgs& args, const Unit& unit,
+                                              typename Layout::Shared& shared) {
+  const int count = chunk_blocks(unit, args.fold_block);
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % kChunkBlocks, turn = b / kChunkBlocks;
+    uint64_t* const full = shared.full + slot;
+    ptx::barrier_wait(shared.empty + slot, (turn & 1) ^ 1);
+    const bool with_state = b == 0 && unit.has_state != 0;
+    if (ptx::lane() == 0) {
+      ptx::barrier_arrive_expect(full, with_state ? sizeof(typename Layout::Stage) : 0);
+    }
+    ptx::sync_warp();
+    if (with_state && ptx::copies_blocks()) {
+      ptx::copy_block(shared.stage.state, unit.state, sizeof(typename Layout::Stage), full);
+    }
+    copy_chunk_block<Layout>(args, unit, ChunkBlock(unit, b, args.fold_block), shared.blocks[slot]);
+    ptx::copies_arrive(full);
+  }
+}
+
+// Evaluates one segment; write(token of the segment, value, d, output). All threads of the group.
+template <class Layout, class Write>
+__device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, const Unit& unit,
+                                                       const Segment<Layout>& segment,
+                                                       bool has_state,
+                                                       typename Layout::Shared& shared, int warp,
+                                                       int group_barrier, Write&& write) {
+  typename Layout::Scratch& scratch = shared.scratch;
+  window_gram(segment, 0, scratch, warp);
+  if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
+  ptx::sync_group(group_barrier);
+#pragma unroll
+  for (int turn = 0; turn < Layout::kTokens / kWarpsPerGroup; ++turn) {
+    const int wanted = turn * kWarpsPerGroup + warp;
+    const int i = min(wanted, segment.count - 1);
+    token_coefficients<Layout>(args, segment, i, wanted == i, scratch);
+  }
+  ptx::sync_group(group_barrier);
+  WindowSums<Layout> sums{};
+  if (has_state) {
+    window_products<Layout>(shared.stage, segment, scratch.exchange, warp, scratch.products[warp],
+                            sums);
+  }
+  evaluate_segment<Layout>(segment, unit.first_value, scratch, warp, sums, write);
+  // The next segment overwrites what the warps have exchanged.
+  if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
+}
+
+// The four warps that evaluate.
+template <class Layout>
+__device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& unit,
+                                              typename Layout::Shared& shared, int warp) {
+  using State = typename Layout::State;
+  constexpr int kGroupBarrier = 1;
+  const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
+  bool has_state = unit.has_state != 0;
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % kChunkBlocks, turn = b / kChunkBlocks;
+    const bool last = b + 1 == count;
+    const ChunkBlock at(unit, b, block_size);
+    ptx::barrier_wait(shared.full + slot, turn & 1);
+    typename Layout::Block& block = shared.blocks[slot];
+    const StagedRecords<Layout> staged{block.keys, block.corrections, block.gates,
+                                       block.key_scales};
+    resolve_decays<Layout>(args, unit.value_head, block.gates + at.records * Layout::kGateWidth,
+                           at.end - at.records, warp * 32 + ptx::lane(), [](int, int, float) {});
+#pragma unroll 1
+    for (int first = at.records; first < at.end; first += Layout::kTokens) {
+      const Segment<Layout> segment{staged,
+                                    block.q + first * kKeyDim,
+                                    block.v + first * Layout::kRows,
+                                    block.beta + first,
+                                    0,
+                                    first,
+                                    min(Layout::kTokens, at.end - first),
+                                    0};
+      evaluate_chunk_segment(
+          args, unit, segment, has_state, shared, warp, kGroupBarrier,
+          [&](int i, int value, State stored, float o) {
+            const int token = at.token(unit, first + i);
+            store_output<Layout>(
+                args, unit, static_cast<int64_t>(token) * args.value_heads * kValueDim + value, o);
+            if (!last) return;
+            const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
+            static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
+          });
+    }
+    if (!last) {
+      void* const out = b + 2 == count ? unit.state_out : nullptr;
+      fold_in_stage<Layout>(staged, unit.first_value, shared.stage, shared.scratch, block_size,
+                            has_state, out, warp, kGroupBarrier);
+      has_state = true;
+    }
+    release(shared.empty + slot);
+  }
+  if (ptx::lane() == 0) ptx::wait_for_stores_to_read();
+}
+
+// Block i of the grid has unit i.
+template <class Layout>
+__device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char* memory) {
+  typename Layout::Shared& shared = *reinterpret_cast<typename Layout::Shared*>(memory);
+  if (ptx::thread() == 0) {
+    for (int i = 0; i < kChunkBlocks; ++i) {
+      ptx::barrier_init(shared.full + i, 1 + 32);  // the announcement, and 32 lanes' plain copies
+      ptx::barrier_init(shared.empty + i, kWarpsPerGroup);
+    }
+    ptx::barrier_init_fence();
+  }
+  ptx::sync_block();
+  const WindowUnits<Layout> units{args};
+  Lookup at;
+  Unit unit;
+  units.look_up_row(ptx::block(), at);
+  units.look_up_cursor(ptx::block(), at);
+  units.describe(ptx::block(), at, unit);
+  const int warp = ptx::thread() / 32;
+  if (unit.kind == UnitKind::null_row) {
+    const int64_t stride = static_cast<int64_t>(args.value_heads) * kValueDim;
+    for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
+      store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
+    }
+  } else if (warp == kWarpsPerGroup) {
+    produce_chunk<Layout>(args, unit, shared);
+  } else {
+    consume_chunk<Layout>(args, unit, shared, warp);
+  }
+}
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,63 @@
+// What conv_window and conv_chunk are launched with: device memory, and tasks cut on the host.
+//
+// Layouts (elements, last index contiguous; channels is a multiple of 8, memory 16-byte aligned):
+//   ring    [rows][conv_rows][channels]    bf16
+//   tail    [slots][3][channels]           bf16, slots tail_stride apart
+//   weight  [channels][4]                  fp32; tap 3 meets the current token
+//   input   [tokens][channels]             bf16
+//   out     [tokens][channels]             bf16, or fp32 where out_f32 is set; not the input
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/bfloat16.h"
+#include "core/result.h"
+#include "ops/linear_ops.h"
+
+namespace replayssm::cuda {
+
+inline constexpr int kConvTaskTokens = 32;  // most of one task
+inline constexpr int kConvChannels = 8;     // of one thread: 16 bytes of bf16
+
+// Some tokens of one row of a step. The one from offset 0 on also moves the row's ring and tail.
+struct ConvTask {
+  int row;
+  int first_token;  // of the row, in every per-token array
+  int tokens;       // of the row
+  int offset;       // of the task's first token; it ends kConvTaskTokens later or with the row's
+};
+
+struct ConvLaunch {
+  const ConvTask* tasks = nullptr;  // [task_count]
+  int task_count = 0;
+  const int* committed = nullptr;   // [rows] t
+  const int* checkpoint = nullptr;  // [rows] c
+  const int* base = nullptr;        // [rows] negative: a null row
+  const int* home = nullptr;        // [rows]
+  bf16* ring = nullptr;
+  bf16* tail = nullptr;
+  int64_t tail_stride = 0;
+  const float* weight = nullptr;
+  const bf16* input = nullptr;
+  void* out = nullptr;
+  int out_f32 = 0;
+  int round_out = 0;  // fp32 outputs are rounded to bf16 values
+  int channels = 0;
+  int conv_rows = 0;
+  int fold_block = 0;
+  int packed = 0;  // nothing folds
+  int chunk = 0;   // rows fold as chunks do, see blocks_folded
+};
+
+// Cuts rows into tasks. A window is one task, so its table has as many entries as the batch.
+std::vector<ConvTask> conv_tasks(std::span<const RowTokens> rows);
+
+// What the kernel asks beyond what every backend does: bf16 rings, a multiple of 8 channels,
+// aligned memory, out apart from the input.
+Status conv_fits(const ConvArgs& args);
+
+// The launch of arguments that fit, over tasks in device memory.
+ConvLaunch conv_launch(const ConvArgs& args, bool chunk, const ConvTask* tasks, int task_count);
+
+}  // namespace replayssm::cuda
