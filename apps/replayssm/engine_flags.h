@@ -29,7 +29,8 @@ struct EngineFlags {
   double confidence_threshold = 0;
   std::string step_rates;  // empty: measure
 
-  // Adds --model-path, --load-format, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype, --deterministic,
+  // Adds --model-path, --load-format, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
+  // --deterministic,
   // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 

@@ -106,7 +106,8 @@ struct WeightMatrix;
 
 class Model {
  public:
-  // Loads a Hugging Face directory, as options.load_format says. `pool` and `ops` outlive the model.
+  // Loads a Hugging Face directory, as options.load_format says. `pool` and `ops` outlive the
+  // model.
   static Result<std::unique_ptr<Model>> load(const std::filesystem::path& directory,
                                              const ModelOptions& options, ThreadPool& pool,
                                              LinearOps& ops);
