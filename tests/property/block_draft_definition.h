@@ -23,7 +23,7 @@ class BlockDraftDefinition {
 
   struct Drafts {
     std::vector<TokenId> tokens;
-    std::vector<Vector> distributions;  // over the vocabulary, at temperature 1
+    std::vector<Vector> scores;  // over the vocabulary, what drafts are chosen by
     Vector confidences;
   };
   struct Block {
@@ -78,8 +78,8 @@ class BlockDraftDefinition {
     return block;
   }
 
-  // Greedy drafts of a block, with what they would be drawn from.
-  Drafts choose(const Block& block, TokenId anchor) const {
+  // Greedy drafts of a block; or those that are `drawn`, as far as there are any.
+  Drafts choose(const Block& block, TokenId anchor, const std::vector<TokenId>& drawn = {}) const {
     Drafts drafts;
     TokenId before = anchor;
     Vector state(8, 0.0);
@@ -96,8 +96,9 @@ class BlockDraftDefinition {
                                              tensor("confidence_head.proj.bias")[0]));
       }
       before = static_cast<TokenId>(std::max_element(z.begin(), z.end()) - z.begin());
+      if (k < drawn.size()) before = drawn[k];
       drafts.tokens.push_back(before);
-      drafts.distributions.push_back(softmax(z));
+      drafts.scores.push_back(z);
     }
     return drafts;
   }

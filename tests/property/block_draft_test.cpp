@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,18 +158,25 @@ TEST_P(BlockDraft, ComputesItsDefinition) {
         EXPECT_NEAR(found[k].confidence, expected.confidences[k], kTolerance);
       }
     }
-    const auto drawn = sampled.propose(tokens[s], pages[s], 1, 1.0);
-    ASSERT_EQ(drawn.size(), 1u);
-    const TokenDistribution& q = drawn.front().distribution;
-    ASSERT_EQ(q.entries.size(), kind.dflash2 ? 5u : 64u);
-    double kept = 0;  // of the definition's, by the tokens that are drawn from
-    for (const auto& entry : q.entries) {
-      kept += expected.distributions[0][static_cast<std::size_t>(entry.token)];
-    }
-    for (const auto& entry : q.entries) {
-      EXPECT_NEAR(entry.weight / q.total,
-                  expected.distributions[0][static_cast<std::size_t>(entry.token)] / kept,
-                  kTolerance);
+    // So hot that every part of the scores counts.
+    constexpr double kTemperature = 10;
+    const auto drawn = sampled.propose(tokens[s], pages[s], bench.config.drafts(), kTemperature);
+    ASSERT_EQ(drawn.size(), drafts);
+    std::vector<TokenId> path;
+    for (const Draft& draft : drawn) path.push_back(draft.token);
+    const auto along = definitions[s].choose(block, tokens[s].back(), path);
+    for (std::size_t k = 0; k < drafts; ++k) {
+      const TokenDistribution& q = drawn[k].distribution;
+      ASSERT_EQ(q.entries.size(), kind.dflash2 ? 5u : 64u);
+      Vector expected_weights;
+      for (const auto& entry : q.entries) {
+        const double score = along.scores[k][static_cast<std::size_t>(entry.token)];
+        expected_weights.push_back(std::exp(score / kTemperature));
+      }
+      const double total = std::accumulate(expected_weights.begin(), expected_weights.end(), 0.0);
+      for (std::size_t i = 0; i < expected_weights.size(); ++i) {
+        EXPECT_NEAR(q.entries[i].weight / q.total, expected_weights[i] / total, kTolerance) << k;
+      }
     }
   }
 }
