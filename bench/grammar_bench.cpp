@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -33,6 +34,12 @@ double microseconds(const std::function<void()>& work) {
   const double from = now();
   work();
   return now() - from;
+}
+
+void check(const Status& status) {
+  if (status.ok()) return;
+  fmt::print(stderr, "{}\n", status.error().message);
+  std::exit(1);
 }
 
 std::string percentiles(std::vector<double> times) {
@@ -108,9 +115,10 @@ void report(std::string_view name, const std::shared_ptr<const TokenTrie>& vocab
     GrammarState state(tokens);
     // A byte at a time: the places between the bytes include those between the tokens.
     for (const char c : job.document) {
-      first.push_back(microseconds([&] { state.fill_mask(bits); }));
-      again.push_back(microseconds([&] { state.fill_mask(bits); }));
-      accepts.push_back(microseconds([&] { state.accept(std::string_view(&c, 1)); }));
+      const auto fill = [&] { check(state.fill_mask(bits)); };
+      first.push_back(microseconds(fill));
+      again.push_back(microseconds(fill));
+      accepts.push_back(microseconds([&] { check(state.accept(std::string_view(&c, 1))); }));
     }
     const double mean =
         std::accumulate(first.begin(), first.end(), 0.0) / static_cast<double>(first.size());

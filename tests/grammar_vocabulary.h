@@ -62,7 +62,7 @@ std::string sample(State& state, std::mt19937& random, std::size_t patience, std
   std::vector<std::uint32_t> bits(vocabulary.mask_words());
   std::string text;
   for (std::size_t step = 0; step < most; ++step) {
-    state.fill_mask(bits);
+    if (!state.fill_mask(bits)) return {};
     const std::vector<TokenId> ids = allowed_tokens(bits);
     if (ids.empty()) return {};
     TokenId id = ids[random() % ids.size()];

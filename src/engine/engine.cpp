@@ -381,7 +381,9 @@ Result<TokenId> Engine::sample(const StepRow& row, std::span<const float> logits
   LogitMask mask;
   LogitBias bias;
   if (row.rules != nullptr) {
-    mask = row.rules->mask(static_cast<int>(sampling.outputs()), config().vocab_size);
+    const auto allowed = row.rules->mask(static_cast<int>(sampling.outputs()), config().vocab_size);
+    if (!allowed) return allowed.error();
+    mask = *allowed;
     bias = row.rules->logit_bias();
   }
   const auto target = sampler_.distribution(logits, sampling, mask, bias);

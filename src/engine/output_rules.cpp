@@ -25,27 +25,25 @@ OutputRules::OutputRules(const GenerationRequest& request, std::span<const Token
   if (request.prompt_logprobs) prompt_logprobs_ = request.top_logprobs.value_or(0);
 }
 
-LogitMask OutputRules::mask(int outputs, int vocab_size) {
+Result<LogitMask> OutputRules::mask(int outputs, int vocab_size) {
   const bool too_early = outputs < min_tokens_;
-  if (!constraint_ && !too_early) return {};
+  if (!constraint_ && !too_early) return LogitMask();
   mask_.assign((static_cast<std::size_t>(vocab_size) + 31) / 32, ~std::uint32_t{0});
-  if (constraint_) constraint_->fill_mask(mask_);
+  if (constraint_) REPLAYSSM_TRY(constraint_->fill_mask(mask_));
   // A document that is complete may end at once: there is nothing else that it could do.
-  if (!too_early || (constraint_ && constraint_->complete())) return mask_;
+  if (!too_early || (constraint_ && constraint_->complete())) return LogitMask(mask_);
   const auto forbid = [&](TokenId token) {
     const auto word = static_cast<std::size_t>(token) / 32;
     if (token >= 0 && word < mask_.size()) mask_[word] &= ~(std::uint32_t{1} << (token % 32));
   };
   for (const TokenId token : eos_) forbid(token);
   for (const TokenId token : stop_tokens_) forbid(token);
-  return mask_;
+  return LogitMask(mask_);
 }
 
 Status OutputRules::accept(TokenId token) {
-  if (constraint_ && !contains(stop_tokens_, token) && !constraint_->accept(token)) {
-    return refuse("constraint: token", token, "one that the grammar allows");
-  }
-  return {};
+  if (!constraint_ || contains(stop_tokens_, token)) return {};
+  return constraint_->accept(token);
 }
 
 bool OutputRules::complete() const {

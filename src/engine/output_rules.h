@@ -25,12 +25,13 @@ class OutputRules {
   OutputRules(const GenerationRequest& request, std::span<const TokenId> eos);
 
   // What may be sampled as the output token number `outputs`, for a vocabulary of `vocab_size`;
-  // empty: everything. Valid until the next call.
-  LogitMask mask(int outputs, int vocab_size);
+  // empty: everything. Valid until the next call. An error if the constraint is too costly.
+  Result<LogitMask> mask(int outputs, int vocab_size);
   // Added to logits before sampling.
   std::span<const std::pair<TokenId, float>> logit_bias() const { return logit_bias_; }
 
-  // To be told of every output token. Refused when the constraint does not allow it.
+  // To be told of every output token. Refused when the constraint does not allow it or is too
+  // costly.
   Status accept(TokenId token);
   // Whether this token ends the output: an end token unless they are ignored, a stop token id, or
   // the token that completes a constraint.

@@ -50,9 +50,18 @@ void Automaton::forget() {
   stacks_.assign(1, {});
   stack_ids_.clear();
   intern({});  // kDead
-  std::fill(rows_.begin(), rows_.end(), kDead);
+  states_.emplace_back();
+  rows_.assign(classes_, kDead);
+  rows_.resize(2 * classes_, kTooCostly);
+  start_ = kUnknown;
+}
+
+StateId Automaton::start(WorkAllowance& work) {
+  if (start_ != kUnknown) return start_;
   const Rule& root = program_->rules[program_->root];
-  start_ = close({{root.entry, 0, root.nests ? 1u : 0u, 0}});
+  const StateId start = close({{root.entry, 0, root.nests ? 1u : 0u, 0}}, work);
+  if (start != kTooCostly) start_ = start;
+  return start;
 }
 
 Automaton::StackId Automaton::push(const Stack& stack) {
@@ -77,12 +86,15 @@ StateId Automaton::intern(State state) {
   return entry->second;
 }
 
-StateId Automaton::close(std::vector<Place> reached) {
+StateId Automaton::close(std::vector<Place> reached, WorkAllowance& work) {
+  // Of the same order as a place: what a state takes besides its places.
+  bool affordable = work.spend(1 + classes_ / 16);
   State state;
   std::unordered_set<Place, Hash> seen;
   const auto reach = [&](const Place& place) {
     const std::uint32_t nesting = program_->nodes[place.node].nesting;
     if (nesting > kMostDepth || place.depth + nesting > kMostDepth) return;
+    affordable = affordable && work.spend(1);
     if (seen.insert(place).second) reached.push_back(place);
   };
   const std::vector<Place> first = std::exchange(reached, {});
@@ -95,7 +107,7 @@ StateId Automaton::close(std::vector<Place> reached) {
     const StackId stack = last ? place.stack : push({place.stack, next, count, place.depth});
     reach({rule.entry, 0, place.depth + (rule.nests ? 1 : 0), stack});
   };
-  while (!reached.empty()) {
+  while (affordable && !reached.empty()) {
     const Place place = reached.back();
     reached.pop_back();
     const Node& node = program_->nodes[place.node];
@@ -129,20 +141,21 @@ StateId Automaton::close(std::vector<Place> reached) {
       }
     }
   }
+  if (!affordable) return kTooCostly;
   std::sort(state.places.begin(), state.places.end());
   if (state.places.size() > kMostPlaces) state.places.resize(kMostPlaces);
   return intern(std::move(state));
 }
 
-StateId Automaton::compute(StateId state, unsigned char byte) {
+StateId Automaton::compute(StateId state, unsigned char byte, WorkAllowance& work) {
   std::vector<Place> reached;
   for (const Place& place : states_[state].places) {
     const Node& node = program_->nodes[place.node];
     if (!program_->sets[node.set][byte]) continue;
     reached.push_back({node.next, place.count, place.depth, place.stack});
   }
-  const StateId next = reached.empty() ? kDead : close(std::move(reached));
-  rows_[state * classes_ + class_of_[byte]] = next;
+  const StateId next = reached.empty() ? kDead : close(std::move(reached), work);
+  if (next != kTooCostly) rows_[state * classes_ + class_of_[byte]] = next;
   return next;
 }
 
@@ -175,25 +188,26 @@ StateId Automaton::restore(const Snapshot& snapshot) {
   return intern(std::move(state));
 }
 
-StateId Automaton::run(StateId state, std::string_view text) {
+StateId Automaton::run(StateId state, std::string_view text, WorkAllowance& work) {
   for (const char c : text) {
-    if (state == kDead) break;
-    state = next(state, static_cast<unsigned char>(c));
+    if (!alive(state)) break;
+    state = next(state, static_cast<unsigned char>(c), work);
   }
   return state;
 }
 
-bool Automaton::self_loop(StateId state, StateId at, unsigned byte, std::size_t more) {
-  const StateId to = next(at, static_cast<unsigned char>(byte));
+bool Automaton::self_loop(StateId state, StateId at, unsigned byte, std::size_t more,
+                          WorkAllowance& work) {
+  const StateId to = next(at, static_cast<unsigned char>(byte), work);
   if (more == 0) return to == state;
-  if (to == kDead) return false;
+  if (!alive(to)) return false;
   // The second byte's range depends on the first (table 3-7 of the Unicode standard).
   const unsigned low = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
   const unsigned high = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
   for (unsigned second = low; second <= high; ++second) {
     // Bytes of one class lead to one state; the first of each run is enough.
     if (second > low && class_of_[second] == class_of_[second - 1]) continue;
-    if (!self_loop(state, to, second, more - 1)) return false;
+    if (!self_loop(state, to, second, more - 1, work)) return false;
   }
   return true;
 }
@@ -217,14 +231,15 @@ std::optional<std::uint32_t> Automaton::room_in_string(StateId state) const {
   return repeat.most == kUnbounded ? kUnbounded : repeat.most - frame.count + 1;
 }
 
-bool Automaton::inside_free_string(StateId state) {
+bool Automaton::inside_free_string(StateId state, WorkAllowance& work) {
   if (states_[state].free_string == FreeString::unknown) {
     bool free = true;
     for (unsigned byte = 0x20; byte < 0xf5 && free; ++byte) {
       if (byte == '"' || byte == '\\' || (byte >= 0x80 && byte < 0xc2)) continue;
       const std::size_t more = byte < 0x80 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
-      free = self_loop(state, state, byte, more);
+      free = self_loop(state, state, byte, more, work);
     }
+    if (work.left() == 0) return false;  // not known
     states_[state].free_string = free ? FreeString::yes : FreeString::no;
   }
   return states_[state].free_string == FreeString::yes;

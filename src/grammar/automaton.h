@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "grammar/program.h"
+#include "grammar/work_allowance.h"
 
 namespace replayssm::grammar {
 
@@ -22,7 +23,11 @@ using StateId = std::uint32_t;
 //
 // A state is the set of places where the text so far may be in the program, each with its stack of
 // calls. Stacks are shared lists, equal ones stored once. A place is left out if what it still
-// needs would nest deeper than kMostDepth, so a text can be completed from every state but kDead.
+// needs would nest deeper than kMostDepth, so a text can be completed from every state but kDead
+// and kTooCostly.
+//
+// What has to be worked out for the first time is paid from the caller's allowance. Where that does
+// not suffice the state is kTooCostly, of which nothing is remembered.
 class Automaton {
  public:
   // Arrays and objects inside each other.
@@ -31,6 +36,7 @@ class Automaton {
   static constexpr std::size_t kMostStates = 1u << 16;
   static constexpr std::size_t kMostStacks = 1u << 20;
   static constexpr StateId kDead = 0;
+  static constexpr StateId kTooCostly = 1;
   // Places in one state. Of more, which only patterns with nested repetitions have, the rest is
   // left out: each place can be completed by itself, so that fewer texts come out, and none is cut
   // off.
@@ -38,13 +44,15 @@ class Automaton {
 
   explicit Automaton(const Program& program);
 
-  StateId start() const { return start_; }
+  StateId start(WorkAllowance& work);
   // kDead where no text of the grammar goes on with `byte`.
-  StateId next(StateId state, unsigned char byte) {
+  StateId next(StateId state, unsigned char byte, WorkAllowance& work) {
     const StateId known = rows_[state * classes_ + class_of_[byte]];
-    return known != kUnknown ? known : compute(state, byte);
+    return known != kUnknown ? known : compute(state, byte, work);
   }
-  StateId run(StateId state, std::string_view text);
+  StateId run(StateId state, std::string_view text, WorkAllowance& work);
+  // Neither kDead nor kTooCostly.
+  static bool alive(StateId state) { return state > kTooCostly; }
   // The text so far is one of the grammar's.
   bool accepting(StateId state) const { return states_[state].accepting; }
   // The text so far is one of the grammar's and none of its longer ones begins with it.
@@ -52,8 +60,8 @@ class Automaton {
     return states_[state].accepting && states_[state].places.empty();
   }
   // Every sequence of whole UTF-8 characters but `"`, `\` and controls leads back to `state`: the
-  // inside of a string that may hold anything.
-  bool inside_free_string(StateId state);
+  // inside of a string that may hold anything. False also where the allowance does not suffice.
+  bool inside_free_string(StateId state, WorkAllowance& work);
   // The state is inside a string that may hold any characters but only so many more: how many.
   // Nothing in any other state.
   std::optional<std::uint32_t> room_in_string(StateId state) const;
@@ -74,7 +82,7 @@ class Automaton {
   bool forget_is_due() const {
     return states_.size() > kMostStates || stacks_.size() > kMostStacks;
   }
-  // Drops every state but start() and kDead. Ids given before mean nothing afterwards.
+  // Drops every state but kDead and kTooCostly. Other ids given before mean nothing afterwards.
   void forget();
 
  private:
@@ -108,11 +116,11 @@ class Automaton {
     FreeString free_string = FreeString::unknown;
   };
 
-  StateId compute(StateId state, unsigned char byte);
-  StateId close(std::vector<Place> reached);
+  StateId compute(StateId state, unsigned char byte, WorkAllowance& work);
+  StateId close(std::vector<Place> reached, WorkAllowance& work);
   StateId intern(State state);
   StackId push(const Stack& stack);
-  bool self_loop(StateId state, StateId at, unsigned byte, std::size_t more);
+  bool self_loop(StateId state, StateId at, unsigned byte, std::size_t more, WorkAllowance& work);
 
   const Program* program_;
   std::array<std::uint8_t, 256> class_of_{};  // bytes that every set of the program treats alike
@@ -123,7 +131,7 @@ class Automaton {
   std::unordered_map<std::string, StateId> state_ids_;
   std::vector<Stack> stacks_;
   std::unordered_map<Stack, StackId, Hash> stack_ids_;
-  StateId start_ = 0;
+  StateId start_ = kUnknown;
 };
 
 }  // namespace replayssm::grammar

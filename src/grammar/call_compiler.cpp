@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -111,20 +112,23 @@ class XmlCall {
     if (!properties.is_object() || !required.is_array()) {
       return at(path, "expected properties as an object and required as a list");
     }
+    std::map<std::string_view, bool> needed;
+    const auto& members = properties.get_ref<const Json::object_t&>();
+    for (const auto& member : members) needed.emplace(member.first, false);
     for (const Json& name : required) {
-      if (!name.is_string() || !properties.contains(name.get<std::string>())) {
+      const auto known =
+          name.is_string() ? needed.find(name.get_ref<const std::string&>()) : needed.end();
+      if (known == needed.end()) {
         return at(path,
                   fmt::format("keyword \"required\": {} is not among the properties", name.dump()));
       }
+      known->second = true;
     }
-    std::vector<std::string> names;
-    for (const auto& [name, value] : properties.items()) names.push_back(name);
-    for (auto name = names.rbegin(); name != names.rend(); ++name) {
-      auto parameter =
-          build_parameter(path + "/properties/" + *name, *name, properties[*name], next);
+    for (auto member = members.rbegin(); member != members.rend(); ++member) {
+      const auto& [name, value] = *member;
+      auto parameter = build_parameter(path + "/properties/" + name, name, value, next);
       if (!parameter.ok()) return parameter;
-      const bool needed = std::find(required.begin(), required.end(), *name) != required.end();
-      next = needed ? *parameter : builder().split(*parameter, next);
+      next = needed.at(name) ? *parameter : builder().split(*parameter, next);
     }
     return next;
   }
@@ -138,8 +142,8 @@ class XmlCall {
   }
 
   Result<NodeId> build_value(const std::string& path, const Json& schema, NodeId next) {
-    std::vector<std::string> constants;
-    const auto way = written(path, schema, constants);
+    Choice choice;
+    const auto way = written(path, schema, choice);
     if (!way.ok()) return way.error();
     switch (*way) {
       case Written::json: {
@@ -149,13 +153,8 @@ class XmlCall {
       }
       case Written::text:
         return text_without(builder(), "</parameter", next);
-      case Written::constants: {
-        std::vector<NodeId> ways;
-        for (const std::string& constant : constants) {
-          ways.push_back(builder().literal(constant, next));
-        }
-        return builder().any_of(ways);
-      }
+      case Written::constants:
+        return rules_.json.any_text(std::move(choice.constants), next);
       case Written::ambiguous:
         break;
     }
@@ -164,17 +163,31 @@ class XmlCall {
               "format");
   }
 
+  // What a value may be by the schemas that were looked at.
+  struct Choice {
+    std::vector<std::string> constants;
+    std::map<const Json*, Written> known;
+  };
+
   // Adds what the value may say, if that is a list of constants. `depth`: choices around it.
-  Result<Written> written(const std::string& path, const Json& schema,
-                          std::vector<std::string>& constants, int depth = 0) const {
+  Result<Written> written(const std::string& path, const Json& schema, Choice& choice,
+                          int depth = 0) const {
     if (depth > kDeepestChoice) return at(path, "keyword \"anyOf\" is nested too deeply");
     const auto own = resolved(path, schema);
     if (!own.ok()) return own.error();
-    const Json& target = **own;
+    const auto known = choice.known.find(*own);
+    if (known != choice.known.end()) return known->second;
+    const auto way = written_anew(path, **own, choice, depth);
+    if (way.ok()) choice.known.emplace(*own, *way);
+    return way;
+  }
+
+  Result<Written> written_anew(const std::string& path, const Json& target, Choice& choice,
+                               int depth) const {
     const Json listed =
         target.contains("const") ? Json::array({target["const"]}) : target.value("enum", Json());
-    if (listed.is_array()) return written_constants(listed, constants);
-    if (target.contains("anyOf")) return written_choice(path, target, constants, depth);
+    if (listed.is_array()) return written_constants(listed, choice.constants);
+    if (target.contains("anyOf")) return written_choice(path, target, choice, depth);
     const Json type = target.value("type", Json());
     if (type.is_string() && type != "string") return Written::json;
     const Json types = type.is_string() ? Json::array({type}) : type;
@@ -199,8 +212,8 @@ class XmlCall {
   }
 
   // anyOf: all JSON, or texts or constants, and null beside them.
-  Result<Written> written_choice(const std::string& path, const Json& target,
-                                 std::vector<std::string>& constants, int depth) const {
+  Result<Written> written_choice(const std::string& path, const Json& target, Choice& choice,
+                                 int depth) const {
     const Json& options = target["anyOf"];
     if (!options.is_array() || options.empty()) return Written::ambiguous;
     std::optional<Written> all;
@@ -210,7 +223,7 @@ class XmlCall {
       const std::string place = fmt::format("{}/anyOf/{}", path, i);
       const auto option = resolved(place, options[i]);
       if (!option.ok()) return option.error();
-      const auto way = written(place, options[i], constants, depth + 1);
+      const auto way = written(place, options[i], choice, depth + 1);
       if (!way.ok()) return way;
       all_json = all_json && *way == Written::json;
       if (is_null(**option)) {
@@ -223,7 +236,7 @@ class XmlCall {
     }
     if (all_json) return Written::json;
     if (all == Written::text) REPLAYSSM_TRY(check_text(path, target, "anyOf"));
-    if (all == Written::constants && or_null) constants.push_back("null");
+    if (all == Written::constants && or_null) choice.constants.push_back("null");
     return *all;
   }
 

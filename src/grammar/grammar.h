@@ -41,6 +41,7 @@
 namespace replayssm::grammar {
 
 struct Program;
+class WorkAllowance;
 
 // A tool that may be called. Only a strict one has its arguments held to `parameters`, a JSON
 // schema of an object or null (no parameters).
@@ -92,25 +93,32 @@ class ConstrainedTokens {
 };
 
 // Where one sequence is. A copy is a fork: it goes its own way. Not for two threads at a time.
+//
+// A request pays for what its sequences are the first to need of the grammar (work_allowance.h);
+// copies share the allowance. A schema that asks for more is too costly, and the error says so.
 class GrammarState {
  public:
   explicit GrammarState(std::shared_ptr<ConstrainedTokens> tokens);
+
+  // The beginning of another text of the same request.
+  GrammarState restarted() const;
 
   // The state after `position`, which position() of a state of the same grammar gave. An error if
   // the grammar does not accept it.
   static Result<GrammarState> at(std::shared_ptr<ConstrainedTokens> tokens,
                                  std::string_view position);
 
-  // Takes a token that was chosen; false, and no change, if it is not allowed here. After an end
-  // token nothing is allowed.
-  bool accept(TokenId id);
+  // Takes a token that was chosen. An error, and no change, if it is not allowed here or the schema
+  // is too costly. After an end token nothing is allowed.
+  Status accept(TokenId id);
   // The same for text.
-  bool accept(std::string_view bytes);
+  Status accept(std::string_view bytes);
 
   // Bit `id % 32` of word `id / 32` says whether token `id` is allowed. All of `bits` is written;
   // it has at least vocabulary().mask_words() words. While a text can still be completed, some
-  // token is allowed if the vocabulary has every byte as a token.
-  void fill_mask(std::span<std::uint32_t> bits) const;
+  // token is allowed if the vocabulary has every byte as a token. An error if the schema is too
+  // costly; what is written then means nothing.
+  Status fill_mask(std::span<std::uint32_t> bits) const;
 
   // The text so far is a whole document; an end token is allowed.
   bool finished() const;
@@ -128,6 +136,7 @@ class GrammarState {
   std::uint32_t current() const;
 
   std::shared_ptr<ConstrainedTokens> tokens_;
+  std::shared_ptr<WorkAllowance> work_;  // guarded by the tokens' mutex
   std::string text_;
   bool ended_ = false;
   // A place in the text from which the state can be found again; null is the beginning.

@@ -1,6 +1,8 @@
 #include "grammar/json_rules.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "grammar/regex.h"
 
@@ -46,23 +48,57 @@ NodeId any_number_of(ProgramBuilder& builder, Emit emit, NodeId next) {
   return again;
 }
 
-NodeId texts_from(ProgramBuilder& builder, const std::vector<std::string>& texts, std::size_t first,
-                  std::size_t last, std::size_t at, NodeId next) {
-  if (last - first == 1) return builder.literal(std::string_view(texts[first]).substr(at), next);
-  std::vector<NodeId> alternatives;
-  if (texts[first].size() == at) {
-    alternatives.push_back(next);
-    ++first;
+// Texts with their beginnings shared, as a tree whose parents come before their children. Both the
+// tree and what is made of it are walked without recursion: texts may be long.
+template <class Text>
+class Beginnings {
+ public:
+  struct Node {
+    typename Text::value_type head{};  // what leads here; nothing to the root
+    std::size_t parent = 0;
+    bool whole = false;  // one of the texts ends here
+  };
+  struct Branch {
+    typename Text::value_type head;
+    NodeId node;
+  };
+
+  // No more nodes than a program may have; what would have more overflows the builder.
+  explicit Beginnings(std::vector<Text> texts) : nodes_(1) {
+    std::sort(texts.begin(), texts.end());
+    std::vector<std::size_t> path = {0};  // of the text before
+    Text before;
+    for (const Text& text : texts) {
+      const auto parted = std::mismatch(before.begin(), before.end(), text.begin(), text.end());
+      path.resize(1 + static_cast<std::size_t>(parted.second - text.begin()));
+      for (auto head = parted.second; head != text.end(); ++head) {
+        if (nodes_.size() > ProgramBuilder::kMostNodes) {
+          nodes_[path.back()].whole = true;
+          return;
+        }
+        nodes_.push_back({*head, path.back(), false});
+        path.push_back(nodes_.size() - 1);
+      }
+      nodes_[path.back()].whole = true;
+      before = text;
+    }
   }
-  while (first < last) {
-    std::size_t end = first;
-    while (end < last && texts[end][at] == texts[first][at]) ++end;
-    alternatives.push_back(
-        builder.byte(texts[first][at], texts_from(builder, texts, first, end, at + 1, next)));
-    first = end;
+
+  // `make(node, below)` is what may follow the texts that lead to `node`; `below` has each head
+  // that may come next and what was made of its node. Returns what is made of the root.
+  template <class Make>
+  NodeId build(Make make) const {
+    std::vector<std::vector<Branch>> below(nodes_.size());
+    for (std::size_t i = nodes_.size(); i-- > 1;) {
+      std::vector<Branch> branches = std::exchange(below[i], {});
+      below[nodes_[i].parent].push_back({nodes_[i].head, make(nodes_[i], branches)});
+    }
+    return make(nodes_[0], below[0]);
   }
-  return builder.any_of(alternatives);
-}
+
+ private:
+  std::vector<Node> nodes_;
+};
 
 std::u32string code_points(std::string_view text) {
   std::u32string points;
@@ -77,36 +113,6 @@ std::u32string code_points(std::string_view text) {
     i += length;
   }
   return points;
-}
-
-// `names` share their first `at` characters; `rest` is any raw characters and the closing quote.
-NodeId name_outside(ProgramBuilder& builder, const std::vector<std::u32string>& names,
-                    std::size_t at, NodeId rest, NodeId next) {
-  std::vector<CodeRange> taken = complement(raw_characters());
-  std::vector<NodeId> alternatives;
-  std::vector<char32_t> heads;
-  bool is_name = false;
-  for (const std::u32string& name : names) {
-    if (name.size() == at) {
-      is_name = true;
-    } else if (std::find(heads.begin(), heads.end(), name[at]) == heads.end()) {
-      heads.push_back(name[at]);
-    }
-  }
-  for (const char32_t head : heads) {
-    std::vector<std::u32string> below;
-    for (const std::u32string& name : names) {
-      if (name.size() > at && name[at] == head) below.push_back(name);
-    }
-    taken.push_back({head, head});
-    const CodeRange one{head, head};
-    const NodeId inner = name_outside(builder, below, at + 1, rest, next);
-    if (const auto node = builder.characters({&one, 1}, inner)) alternatives.push_back(*node);
-  }
-  if (const auto other = builder.characters(complement(taken), rest))
-    alternatives.push_back(*other);
-  if (!is_name) alternatives.push_back(builder.byte('"', next));
-  return builder.any_of(alternatives);
 }
 
 std::string text_of(const nlohmann::ordered_json& value) { return value.dump(); }
@@ -167,17 +173,50 @@ NodeId JsonRules::constant(const nlohmann::ordered_json& value, NodeId next) {
 }
 
 NodeId JsonRules::any_text(std::vector<std::string> texts, NodeId next) {
-  std::sort(texts.begin(), texts.end());
-  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
-  return texts_from(*builder_, texts, 0, texts.size(), 0, next);
+  using Tree = Beginnings<std::string>;
+  const Tree tree(std::move(texts));
+  return tree.build([&](const Tree::Node& at, const std::vector<Tree::Branch>& below) {
+    std::vector<NodeId> alternatives;
+    if (at.whole) alternatives.push_back(next);
+    for (const auto& [head, node] : below) alternatives.push_back(builder_->byte(head, node));
+    return builder_->any_of(alternatives);
+  });
 }
 
 NodeId JsonRules::other_name(const std::vector<std::string>& names, NodeId next) {
   const auto raw = [&](NodeId then) { return *builder_->characters(raw_characters(), then); };
-  const NodeId rest = any_number_of(*builder_, raw, builder_->byte('"', next));
+  const NodeId quote = builder_->byte('"', next);
+  const NodeId rest = any_number_of(*builder_, raw, quote);
+  // Another character than the heads of the names, and the end unless that is a name. Names have
+  // few different sets of heads.
+  std::map<std::pair<std::u32string, bool>, NodeId> leaves;
+  const auto leave = [&](const std::u32string& heads, bool may_end) {
+    const auto [known, fresh] = leaves.try_emplace({heads, may_end}, 0);
+    if (!fresh) return known->second;
+    std::vector<CodeRange> taken = complement(raw_characters());
+    for (const char32_t head : heads) taken.push_back({head, head});
+    const NodeId other = *builder_->characters(complement(taken), rest);
+    return known->second = may_end ? builder_->split(other, quote) : other;
+  };
   std::vector<std::u32string> points;
   for (const std::string& name : names) points.push_back(code_points(name));
-  return builder_->byte('"', name_outside(*builder_, points, 0, rest, next));
+  using Tree = Beginnings<std::u32string>;
+  const Tree tree(std::move(points));
+  const NodeId name = tree.build([&](const Tree::Node& at, const std::vector<Tree::Branch>& below) {
+    std::u32string heads;
+    std::vector<NodeId> alternatives;
+    for (const auto& [head, node] : below) {
+      heads += head;
+      const CodeRange one{head, head};
+      // What JSON cannot write raw does not come.
+      const bool is_raw = head >= 0x20 && head != '"' && head != '\\';
+      if (!is_raw) continue;
+      if (const auto first = builder_->characters({&one, 1}, node)) alternatives.push_back(*first);
+    }
+    alternatives.push_back(leave(heads, !at.whole));
+    return builder_->any_of(alternatives);
+  });
+  return builder_->byte('"', name);
 }
 
 RuleId JsonRules::array(const std::vector<RuleId>& prefix, std::optional<RuleId> item,

@@ -36,6 +36,10 @@ std::shared_ptr<const std::vector<TokenId>> tokens_that_cross(const TokenTrie& v
   return tokens;
 }
 
+Error unfinished_call() {
+  return Error{"grammar: the end of a tool call is not accepted before the call fits its schema"};
+}
+
 void set(std::span<std::uint32_t> bits, TokenId id, bool allowed) {
   const auto at = static_cast<std::uint32_t>(id);
   const std::uint32_t bit = 1u << (at % 32);
@@ -63,64 +67,68 @@ ReasoningGate::ReasoningGate(std::shared_ptr<ConstrainedTokens> tokens, Start st
 void ReasoningGate::enter(Phase phase) {
   phase_ = phase;
   matched_ = 0;
-  if (phase == Phase::grammar) grammar_ = GrammarState(tokens_);
+  if (phase == Phase::grammar) grammar_ = grammar_.restarted();
 }
 
-bool ReasoningGate::take(std::string_view bytes) {
+Status ReasoningGate::take(std::string_view bytes) {
   while (phase_ != Phase::grammar) {
     const auto [matched, complete] = scan(awaited().text, matched_, bytes);
     matched_ = matched;
-    if (!complete) return true;
+    if (!complete) return {};
     enter(phase_ == Phase::reasoning && calls_ ? Phase::text : Phase::grammar);
     bytes.remove_prefix(*complete);
   }
-  if (!bytes.empty() && !grammar_.accept(bytes)) return false;
+  if (!bytes.empty()) REPLAYSSM_TRY(grammar_.accept(bytes));
   if (calls_ && grammar_.complete()) enter(Phase::text);
-  return true;
+  return {};
 }
 
-bool ReasoningGate::accept(TokenId id) {
+Status ReasoningGate::accept(TokenId id) {
   const TokenTrie& vocabulary = tokens_->vocabulary();
   if (phase_ == Phase::grammar) {
     if (!calls_) return grammar_.accept(id);
     if (calls_->close.token == id) {
-      if (!grammar_.finished()) return false;
+      if (!grammar_.finished()) return unfinished_call();
       enter(Phase::text);
-      return true;
+      return {};
     }
-    if (vocabulary.is_end_token(id) || !grammar_.accept(id)) return false;
+    if (vocabulary.is_end_token(id)) return unfinished_call();
+    REPLAYSSM_TRY(grammar_.accept(id));
     if (!calls_->close.token && grammar_.complete()) enter(Phase::text);
-    return true;
+    return {};
   }
-  if (vocabulary.is_end_token(id)) return phase_ == Phase::text;
+  if (vocabulary.is_end_token(id)) {
+    if (phase_ == Phase::text) return {};
+    return Error{"grammar: the end is not accepted before the answer"};
+  }
   if (awaited().token == id) {
     enter(phase_ == Phase::reasoning && calls_ ? Phase::text : Phase::grammar);
-    return true;
+    return {};
   }
   const std::string_view bytes = vocabulary.bytes_of(id);
   if (bytes.empty()) {
     matched_ = 0;  // another control or added token
-    return true;
+    return {};
   }
   const auto [matched, complete] = scan(awaited().text, matched_, bytes);
   if (!complete) {
     matched_ = matched;
-    return true;
+    return {};
   }
   ReasoningGate next = *this;
-  if (!next.take(bytes)) return false;
+  REPLAYSSM_TRY(next.take(bytes));
   *this = std::move(next);
-  return true;
+  return {};
 }
 
-void ReasoningGate::fill_mask(std::span<std::uint32_t> bits) const {
+Status ReasoningGate::fill_mask(std::span<std::uint32_t> bits) const {
   const TokenTrie& vocabulary = tokens_->vocabulary();
   if (phase_ == Phase::grammar) {
-    grammar_.fill_mask(bits);
-    if (!calls_) return;
+    REPLAYSSM_TRY(grammar_.fill_mask(bits));
+    if (!calls_) return {};
     for (const TokenId end : vocabulary.end_tokens()) set(bits, end, false);
     if (calls_->close.token && grammar_.finished()) set(bits, *calls_->close.token, true);
-    return;
+    return {};
   }
   std::fill(bits.begin(), bits.end(), 0u);
   const std::size_t size = vocabulary.vocabulary_size();
@@ -136,6 +144,7 @@ void ReasoningGate::fill_mask(std::span<std::uint32_t> bits) const {
     ReasoningGate next = *this;
     if (!next.take(bytes)) set(bits, id, false);
   }
+  return {};
 }
 
 std::string ReasoningGate::position() const {
@@ -165,7 +174,7 @@ Status ReasoningGate::restore(std::string_view position) {
     crossing_reasoning_ = tokens_that_cross(tokens_->vocabulary(), end_of_reasoning_.text);
   }
   enter(kind == 'r' ? Phase::reasoning : Phase::text);
-  grammar_ = GrammarState(tokens_);
+  grammar_ = grammar_.restarted();
   matched_ = text.size();
   return {};
 }

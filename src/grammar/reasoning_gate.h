@@ -40,8 +40,8 @@ class ReasoningGate {
                 std::optional<Calls> calls = std::nullopt);
 
   // As GrammarState's.
-  bool accept(TokenId id);
-  void fill_mask(std::span<std::uint32_t> bits) const;
+  Status accept(TokenId id);
+  Status fill_mask(std::span<std::uint32_t> bits) const;
   bool finished() const {
     return phase_ == Phase::text || (phase_ == Phase::grammar && !calls_ && grammar_.finished());
   }
@@ -72,8 +72,8 @@ class ReasoningGate {
     return phase_ == Phase::reasoning ? *crossing_reasoning_ : *crossing_open_;
   }
   void enter(Phase phase);
-  // False, and then in any state, if the bytes are not allowed.
-  bool take(std::string_view bytes);
+  // Where it fails it is in any state.
+  Status take(std::string_view bytes);
 
   std::shared_ptr<ConstrainedTokens> tokens_;
   Tag end_of_reasoning_;

@@ -1,5 +1,6 @@
 #include "grammar/regex.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -292,23 +293,52 @@ class Parser {
   std::string_view text_;  // what is left
 };
 
-// Nothing where the expression matches no string at all.
-std::optional<NodeId> emit(ProgramBuilder& builder, const Expression& expression, NodeId next) {
+// Whether the empty string matches.
+bool nullable(const Expression& expression) {
+  const auto& parts = expression.parts;
+  switch (expression.kind) {
+    case Expression::Kind::characters:
+      return false;
+    case Expression::Kind::sequence:
+      return std::all_of(parts.begin(), parts.end(), nullable);
+    case Expression::Kind::alternatives:
+      return std::any_of(parts.begin(), parts.end(), nullable);
+    case Expression::Kind::repetition:
+      break;
+  }
+  return expression.least == 0 || nullable(parts.front());
+}
+
+// The strings that match and are not empty, then `next`. Nothing where there are none.
+//
+// Repetitions are made of these alone: e{m,n} of an e that may be empty is (e without the empty
+// string){0,n}. Counting empty rounds, nested repetitions would reach every combination of their
+// counts without a character in between.
+std::optional<NodeId> emit_not_empty(ProgramBuilder& builder, const Expression& expression,
+                                     NodeId next) {
   switch (expression.kind) {
     case Expression::Kind::characters:
       return string_character(builder, expression.ranges, next);
     case Expression::Kind::sequence: {
+      // Of the parts behind: any strings of them, and those that are not empty together.
+      std::optional<NodeId> rest = next;
+      std::optional<NodeId> rest_not_empty;
+      const auto either = [&](std::optional<NodeId> one, std::optional<NodeId> other) {
+        return one && other ? builder.split(*one, *other) : one ? one : other;
+      };
       for (std::size_t i = expression.parts.size(); i-- > 0;) {
-        const auto node = emit(builder, expression.parts[i], next);
-        if (!node) return std::nullopt;
-        next = *node;
+        const Expression& part = expression.parts[i];
+        const auto node = rest ? emit_not_empty(builder, part, *rest) : std::nullopt;
+        const bool skipped = nullable(part);
+        rest_not_empty = skipped ? either(node, rest_not_empty) : node;
+        rest = skipped ? either(node, rest) : node;
       }
-      return next;
+      return rest_not_empty;
     }
     case Expression::Kind::alternatives: {
       std::vector<NodeId> nodes;
       for (const Expression& part : expression.parts) {
-        if (const auto node = emit(builder, part, next)) nodes.push_back(*node);
+        if (const auto node = emit_not_empty(builder, part, next)) nodes.push_back(*node);
       }
       if (nodes.empty()) return std::nullopt;
       return builder.any_of(nodes);
@@ -316,21 +346,19 @@ std::optional<NodeId> emit(ProgramBuilder& builder, const Expression& expression
     case Expression::Kind::repetition:
       break;
   }
+  if (expression.most == 0) return std::nullopt;
   const Expression& body = expression.parts.front();
-  if (expression.most == kUnbounded && expression.least <= 1) {
+  const std::uint32_t least = nullable(body) ? 1 : std::max(expression.least, 1u);
+  if (expression.most == kUnbounded && least == 1) {
     const NodeId again = builder.placeholder();
-    const auto node = emit(builder, body, again);
-    if (!node) return expression.least == 0 ? std::optional(next) : std::nullopt;
-    builder.resolve(again, builder.split(*node, next));
-    return expression.least == 0 ? again : *node;
+    const auto node = emit_not_empty(builder, body, again);
+    if (node) builder.resolve(again, builder.split(*node, next));
+    return node;
   }
-  if (expression.most == 1 && expression.least == 0) {
-    const auto node = emit(builder, body, next);
-    return node ? builder.split(*node, next) : next;
-  }
-  const auto node = emit(builder, body, builder.done());
-  if (!node) return expression.least == 0 ? std::optional(next) : std::nullopt;
-  return builder.repeat(builder.rule(*node), expression.least, expression.most, next);
+  if (expression.most == 1) return emit_not_empty(builder, body, next);
+  const auto node = emit_not_empty(builder, body, builder.done());
+  if (!node) return std::nullopt;
+  return builder.repeat(builder.rule(*node), least, expression.most, next);
 }
 
 }  // namespace
@@ -338,7 +366,8 @@ std::optional<NodeId> emit(ProgramBuilder& builder, const Expression& expression
 Result<NodeId> build_pattern(ProgramBuilder& builder, std::string_view pattern, NodeId next) {
   auto expression = Parser(pattern).parse();
   if (!expression.ok()) return expression.error();
-  const auto node = emit(builder, *expression, next);
+  const auto node = emit_not_empty(builder, *expression, next);
+  if (nullable(*expression)) return node ? builder.split(*node, next) : next;
   if (!node) return Error{"pattern: no string matches it"};
   return *node;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 
 #include "grammar/json_rules.h"
 #include "grammar/regex.h"
@@ -163,16 +164,11 @@ class SchemaCompiler {
     const Json* target = &schema;
     for (int steps = 0; target->is_object() && target->contains("$ref"); ++steps) {
       if (steps == 16) return at.error("$ref leads to $ref too often");
-      Json rest = *target;
-      rest.erase("$ref");
-      for (auto it = rest.begin(); it != rest.end();) {
-        if (is_annotation(it.key())) {
-          it = rest.erase(it);
-        } else {
-          ++it;
-        }
-      }
-      if (!rest.empty() || !(*target)["$ref"].is_string()) break;
+      const auto& keywords = target->get_ref<const Json::object_t&>();
+      const bool alone = std::all_of(keywords.begin(), keywords.end(), [](const auto& keyword) {
+        return keyword.first == "$ref" || is_annotation(keyword.first);
+      });
+      if (!alone || !(*target)["$ref"].is_string()) break;
       const auto next = resolve_reference(*root_, (*target)["$ref"].get<std::string>());
       if (!next.ok()) return at.error(next.error().message);
       target = *next;
@@ -186,20 +182,35 @@ class SchemaCompiler {
       return at.refuse_keyword("allOf", parts, "a list of schemas that is not empty");
     }
     rest.erase("allOf");
-    Json merged = std::move(rest);
+    std::vector<Json> together = {std::move(rest)};
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const At part_at = at.below(fmt::format("allOf/{}", i));
       if (part_at.nesting > kMostNesting) return at.error("schemas nest deeper than 64");
       auto part = dereferenced(parts[i], part_at);
       if (!part.ok()) return part.error();
-      if (*part == true) continue;
+      if (*part == true) *part = Json::object();
       if (!part->is_object()) return part_at.error("expected an object");
       REPLAYSSM_TRY(check_keywords(*part, part_at));
-      auto both = merge_schemas(merged, *part);
-      if (!both.ok()) return part_at.error(both.error().message);
-      merged = std::move(*both);
+      together.push_back(std::move(*part));
     }
-    return compile_into(rule, merged, at.below("allOf"));
+    auto merged = merge_all(together, 0, together.size(), at);
+    if (!merged.ok()) return merged.error();
+    return compile_into(rule, *merged, at.below("allOf"));
+  }
+
+  // Halves first: merging one after the other would copy what is merged with each of them. The
+  // first of `schemas` stands beside allOf, the others in it.
+  Result<Json> merge_all(std::span<Json> schemas, std::size_t first, std::size_t last,
+                         const At& at) {
+    if (last - first == 1) return std::move(schemas[first]);
+    const std::size_t middle = first + (last - first + 1) / 2;
+    auto left = merge_all(schemas, first, middle, at);
+    if (!left.ok()) return left.error();
+    auto right = merge_all(schemas, middle, last, at);
+    if (!right.ok()) return right.error();
+    auto both = merge_schemas(*left, *right);
+    if (both.ok()) return both;
+    return at.below(fmt::format("allOf/{}", middle - 1)).error(both.error().message);
   }
 
   Status compile_any_of(RuleId rule, const std::string& key, Json rest, const At& at) {
@@ -224,16 +235,12 @@ class SchemaCompiler {
 
   // Exactly one may hold, so no two may: otherwise a document that fits two would come out.
   Status check_one_of(const Json& parts, const At& at) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      for (std::size_t k = i + 1; k < parts.size(); ++k) {
-        if (provably_disjoint(*root_, parts[i], parts[k])) continue;
-        return at.error(fmt::format(
-            "keyword \"oneOf\": schemas {} and {} may both hold; expected different types, or a "
-            "required member with different constants, or anyOf instead",
-            i, k));
-      }
-    }
-    return {};
+    const auto overlap = find_overlap(*root_, parts);
+    if (!overlap) return {};
+    return at.error(fmt::format(
+        "keyword \"oneOf\": schemas {} and {} may both hold; expected different types, or a "
+        "required member with different constants, or anyOf instead",
+        overlap->first, overlap->second));
   }
 
   Status compile_constants(RuleId rule, const Json& schema, const At& at) {
@@ -454,13 +461,14 @@ class SchemaCompiler {
     }
     if (const auto required = schema.find("required"); required != schema.end()) {
       if (!required->is_array()) return at.refuse_keyword("required", *required, "a list of names");
+      std::map<std::string, std::size_t> places;
+      for (std::size_t i = 0; i < members.size(); ++i) places[members[i].name] = i;
       for (const Json& name : *required) {
         if (!name.is_string()) return at.refuse_keyword("required", name, "a name");
         const std::string text = name.get<std::string>();
-        const auto member = std::find_if(members.begin(), members.end(),
-                                         [&](const auto& one) { return one.name == text; });
-        if (member != members.end()) {
-          member->required = true;
+        const auto [place, fresh] = places.try_emplace(text, members.size());
+        if (!fresh) {
+          members[place->second].required = true;
           continue;
         }
         // Not described, so any value or what additionalProperties says.

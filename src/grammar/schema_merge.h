@@ -2,8 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/result.h"
 
@@ -16,16 +18,18 @@ using Json = nlohmann::ordered_json;
 Result<const Json*> resolve_reference(const Json& root, std::string_view reference);
 
 // The schema that holds where both do (allOf). Both are objects without $ref, allOf, anyOf and
-// oneOf in common. An error names the keyword that has no plain conjunction here.
+// oneOf in common; annotations of `second` are left out. An error names the keyword that has no
+// plain conjunction here.
 Result<Json> merge_schemas(const Json& first, const Json& second);
 
 // A schema as a part of another one, at the JSON pointer `place`: its references within itself move
 // along.
 Json moved(Json schema, const std::string& place);
 
-// Whether no document fits both, as far as types, enum, const and a required member with disjoint
-// constants show. References are followed in `root`.
-bool provably_disjoint(const Json& root, const Json& first, const Json& second);
+// Two of the schemas, a list, that may hold at once as far as types, enum, const and a required
+// member with disjoint constants show; nothing if no two can. References are followed in `root`.
+std::optional<std::pair<std::size_t, std::size_t>> find_overlap(const Json& root,
+                                                                const Json& schemas);
 
 // The keywords that say something about a schema without constraining it.
 bool is_annotation(std::string_view keyword);

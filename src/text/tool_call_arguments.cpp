@@ -9,7 +9,9 @@ using nlohmann::ordered_json;
 
 Status parse_arguments(ordered_json& function, const std::string& field) {
   const auto arguments = function.find("arguments");
-  if (arguments == function.end() || !arguments->is_string()) return {};
+  if (arguments == function.end()) return {};
+  if (arguments->is_null()) *arguments = ordered_json::object();
+  if (!arguments->is_string()) return {};
   const std::string text = arguments->get<std::string>();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
     *arguments = ordered_json::object();

@@ -3,6 +3,8 @@
 #include <cctype>
 #include <cmath>
 #include <optional>
+#include <unordered_set>
+#include <vector>
 
 #include "text/tool_call_parser_format.h"
 
@@ -38,11 +40,23 @@ struct Types {
   bool any() const { return string || null || boolean || integer || number || array || object; }
 };
 
-// A schema nests its alternatives; a reference may lead back to itself.
-constexpr int kMostNesting = 16;
+// The place in `root` that a reference within it names, or null.
+const Json* referenced(const Json& reference, const Json& root) {
+  if (!reference.is_string()) return nullptr;
+  const std::string& path = reference.get_ref<const std::string&>();
+  if (!path.starts_with('#')) return nullptr;
+  try {
+    const Json::json_pointer pointer(path.substr(1));
+    return root.contains(pointer) ? &root.at(pointer) : nullptr;
+  } catch (const Json::exception&) {
+    return nullptr;  // a pointer that is none points nowhere
+  }
+}
 
-void collect_types(const Json& schema, const Json& root, Types& types, int nesting) {
-  if (!schema.is_object() || nesting == kMostNesting) return;
+// Adds the types that the keywords of one schema name. Those of its alternatives and of what it
+// refers to are still to come: they go to `more`.
+void add_types(const Json& schema, const Json& root, Types& types, std::vector<const Json*>& more) {
+  if (!schema.is_object()) return;
   if (const auto type = schema.find("type"); type != schema.end()) {
     if (type->is_string()) types.add(type->get_ref<const std::string&>());
     if (type->is_array()) {
@@ -60,18 +74,24 @@ void collect_types(const Json& schema, const Json& root, Types& types, int nesti
   for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
     const auto alternatives = schema.find(keyword);
     if (alternatives == schema.end() || !alternatives->is_array()) continue;
-    for (const Json& one : *alternatives) collect_types(one, root, types, nesting + 1);
+    for (const Json& one : *alternatives) more.push_back(&one);
   }
-  const auto reference = schema.find("$ref");
-  if (reference == schema.end() || !reference->is_string()) return;
-  const std::string& path = reference->get_ref<const std::string&>();
-  if (!path.starts_with('#')) return;
-  try {
-    const Json::json_pointer pointer(path.substr(1));
-    if (root.contains(pointer)) collect_types(root.at(pointer), root, types, nesting + 1);
-  } catch (const Json::exception&) {
-    // A pointer that is none points nowhere.
+  if (const auto reference = schema.find("$ref"); reference != schema.end()) {
+    if (const Json* target = referenced(*reference, root)) more.push_back(target);
   }
+}
+
+// References may lead in circles and many may lead to one schema, so each is looked at once.
+Types types_of(const Json& schema, const Json& root) {
+  Types types;
+  std::vector<const Json*> waiting = {&schema};
+  std::unordered_set<const Json*> seen;
+  while (!waiting.empty()) {
+    const Json* one = waiting.back();
+    waiting.pop_back();
+    if (seen.insert(one).second) add_types(*one, root, types, waiting);
+  }
+  return types;
 }
 
 bool equals_ignoring_case(std::string_view text, std::string_view lower) {
@@ -151,8 +171,8 @@ std::string ToolSchemas::to_json(std::string_view tool, std::string_view paramet
     const auto additional = root->find("additionalProperties");
     if (additional != root->end()) schema = &*additional;
   }
-  Types types;
-  if (schema != nullptr) collect_types(*schema, *root, types, 0);
+  if (schema == nullptr) return quoted(text);
+  const Types types = types_of(*schema, *root);
   if (!types.any()) return quoted(text);
   return convert(text, types).value_or(quoted(text));
 }

@@ -52,6 +52,12 @@ TEST(O02, NoTextMeansNoArguments) {
   }
 }
 
+TEST(O02, NullMeansNoArguments) {
+  ordered_json messages = conversation(nullptr);
+  ASSERT_TRUE(parse_tool_call_arguments(messages).ok());
+  EXPECT_EQ(messages, conversation(ordered_json::object()));
+}
+
 TEST(O02, TextThatIsNoObjectIsRefusedWithItsPlace) {
   for (const char* text : {"{\"city\": ", "[1]", "5", "\"x\"", "{\"a\": 1} trailing"}) {
     const Result<RenderedPrompt> prompt = rendered(text);

@@ -19,7 +19,7 @@ TEST(P01, ReasoningIsFreeAndTheAnswerFitsTheSchema) {
     std::vector<std::uint32_t> bits(vocabulary->mask_words());
     std::string text;
     const auto take = [&](TokenId id) {
-      gate.fill_mask(bits);
+      ASSERT_TRUE(gate.fill_mask(bits));
       const auto at = static_cast<std::uint32_t>(id);
       ASSERT_TRUE((bits[at / 32] >> (at % 32) & 1u) != 0) << text;
       ASSERT_TRUE(gate.accept(id)) << text;

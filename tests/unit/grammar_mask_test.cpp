@@ -35,13 +35,13 @@ TEST(GrammarMask, AllowsExactlyTheTokensThatAreAccepted) {
     for (int walk = 0; walk < 3; ++walk) {
       GrammarState state(tokens);
       for (int step = 0; step < 25 && !state.ended(); ++step) {
-        state.fill_mask(bits);
+        EXPECT_TRUE(state.fill_mask(bits));
         const auto ids = testing::allowed_tokens(bits);
         ASSERT_FALSE(ids.empty()) << schema << "\n" << state.position();
         for (std::size_t id = 0; id < vocabulary->vocabulary_size(); ++id) {
           const bool allowed = (bits[id / 32] >> (id % 32) & 1u) != 0;
           GrammarState fork = state;
-          ASSERT_EQ(fork.accept(static_cast<TokenId>(id)), allowed)
+          ASSERT_EQ(fork.accept(static_cast<TokenId>(id)).ok(), allowed)
               << schema << "\n"
               << state.position() << " token " << id;
         }
@@ -57,13 +57,13 @@ TEST(GrammarMask, TheInsideOfAStringAllowsPlainTokensWhateverTheGrammar) {
   GrammarState state(tokens);
   ASSERT_TRUE(state.accept("{\"k\": \"abc"));
   std::vector<std::uint32_t> bits(vocabulary->mask_words());
-  state.fill_mask(bits);
+  EXPECT_TRUE(state.fill_mask(bits));
   for (std::size_t word = 0; word < bits.size(); ++word) {
     EXPECT_EQ(bits[word] & vocabulary->plain_tokens()[word], vocabulary->plain_tokens()[word]);
   }
   // Half a character is no place for plain tokens.
   ASSERT_TRUE(state.accept("\xC3"));
-  state.fill_mask(bits);
+  EXPECT_TRUE(state.fill_mask(bits));
   EXPECT_EQ(testing::allowed_tokens(bits).size() < 200, true);
   EXPECT_FALSE(state.accept("a"));
 }
@@ -81,18 +81,18 @@ TEST(GrammarMask, ARefusedTokenChangesNothing) {
   EXPECT_TRUE(state.ended());
   EXPECT_FALSE(state.accept(testing::end_token()));
   std::vector<std::uint32_t> bits(testing::json_vocabulary()->mask_words(), ~0u);
-  state.fill_mask(bits);
+  EXPECT_TRUE(state.fill_mask(bits));
   EXPECT_TRUE(testing::allowed_tokens(bits).empty());
 }
 
 TEST(GrammarMask, AMaskMayBeLongerThanTheVocabulary) {
   GrammarState state(testing::constrained("{}"));
   std::vector<std::uint32_t> bits(testing::json_vocabulary()->mask_words() + 3, ~0u);
-  state.fill_mask(bits);
+  EXPECT_TRUE(state.fill_mask(bits));
   for (const TokenId id : testing::allowed_tokens(bits)) {
     EXPECT_LT(static_cast<std::size_t>(id), testing::json_vocabulary()->vocabulary_size());
   }
-  state.fill_mask(bits);  // from memory
+  EXPECT_TRUE(state.fill_mask(bits));  // from memory
   EXPECT_EQ(bits.back(), 0u);
 }
 
@@ -139,7 +139,7 @@ TEST(ReasoningGate, AllowsEverythingButTheEndWhileTheModelReasons) {
   ReasoningGate gate(testing::constrained(R"({"const": 1})"), ReasoningGate::Start::in_reasoning,
                      {"</think>", std::nullopt});
   std::vector<std::uint32_t> bits(vocabulary->mask_words());
-  gate.fill_mask(bits);
+  EXPECT_TRUE(gate.fill_mask(bits));
   EXPECT_EQ(testing::allowed_tokens(bits).size(), vocabulary->vocabulary_size() - 1);
   EXPECT_FALSE(gate.accept(testing::end_token()));
   for (const char c : std::string("so {<</thi </think")) {
@@ -148,7 +148,7 @@ TEST(ReasoningGate, AllowsEverythingButTheEndWhileTheModelReasons) {
   EXPECT_TRUE(gate.in_reasoning());
   ASSERT_TRUE(gate.accept(TokenId{'>'}));
   EXPECT_FALSE(gate.in_reasoning());
-  gate.fill_mask(bits);
+  EXPECT_TRUE(gate.fill_mask(bits));
   // White space or the constant.
   EXPECT_TRUE((bits['1' / 32] >> ('1' % 32) & 1u) != 0);
   EXPECT_TRUE((bits['\n' / 32] >> ('\n' % 32) & 1u) != 0);
@@ -167,7 +167,7 @@ TEST(ReasoningGate, ATokenThatClosesAndGoesOnMustFitTheGrammar) {
   ReasoningGate gate(tokens, ReasoningGate::Start::in_reasoning, {"</think>", TokenId{4}});
   std::vector<std::uint32_t> bits(1);
   const auto allowed = [&] {
-    gate.fill_mask(bits);
+    EXPECT_TRUE(gate.fill_mask(bits));
     return testing::allowed_tokens(bits);
   };
   EXPECT_EQ(allowed(), (std::vector<TokenId>{0, 1, 2, 3, 4, 6, 7, 8, 9, 10}));

@@ -158,6 +158,27 @@ TEST(GrammarSchema, AllOfAndReferencesWithSiblingsHoldTogether) {
          {"{@}"}});
 }
 
+// `items` governs the places behind its own schema's `prefixItems`, also those that the other
+// schema's list names.
+TEST(GrammarSchema, PlacesOfArraysHoldTogether) {
+  check({R"({"type": "array", "minItems": 1, "maxItems": 1, "allOf": [
+             {"prefixItems": [{"type": ["null", "boolean"]}]}, {"items": {"type": "boolean"}}]})",
+         {"[true]"},
+         {"[@null]", "[@]"}});
+  check({R"({"allOf": [{"items": {"minimum": 3}},
+             {"prefixItems": [{"type": "integer"}, {"maximum": 5}], "items": {"type": "integer"}}],
+             "type": "array"})",
+         {"[]", "[3]", "[3,5]", "[3,4.5,9]"},
+         {"[2@]", "[3,@6", "[3,5,9@.", "[3,5,2@]"}});
+  check({R"({"type": "array", "allOf": [{"prefixItems": [{}, {"const": 1}, {}], "items": false},
+             {"prefixItems": [{"const": 0}], "items": {"type": "integer"}}]})",
+         {"[]", "[0,1]", "[0,1,7]"},
+         {"[@1", "[0,@2", "[0,1,@\"", "[0,1,7@,"}});
+  check({R"({"type": "array", "allOf": [{"items": false}, {"prefixItems": [{"type": "null"}]}]})",
+         {"[]"},
+         {"[@n"}});
+}
+
 TEST(GrammarSchema, RecursionFollowsReferences) {
   const std::string tree = R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object",
       "properties": {"v": {"type": "integer"}, "kids": {"type": "array",
@@ -215,7 +236,7 @@ TEST(GrammarSchema, ATextThatPrefersWhiteSpaceEnds) {
   std::vector<std::uint32_t> bits(tokens->vocabulary().mask_words());
   std::size_t steps = 0;
   while (!state.finished() && steps < 1000) {
-    state.fill_mask(bits);
+    EXPECT_TRUE(state.fill_mask(bits));
     const auto allowed = [&](unsigned char byte) {
       return (bits[byte / 32u] >> (byte % 32u) & 1u) != 0;
     };

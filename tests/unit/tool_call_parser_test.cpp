@@ -22,7 +22,11 @@ const Json& tools() {
       "required": ["city"]}}},
     {"type": "function", "function": {"name": "write", "parameters": {
       "type": "object",
-      "$defs": {"mode": {"enum": [1, 2]}, "loop": {"$ref": "#/$defs/loop"}},
+      "$defs": {"mode": {"enum": [1, 2]}, "loop": {"$ref": "#/$defs/loop"},
+        "knot": {"anyOf": [{"$ref": "#/$defs/knot"}, {"$ref": "#/$defs/knot"},
+          {"$ref": "#/$defs/knot"}, {"$ref": "#/$defs/knot"}, {"$ref": "#/$defs/knot"},
+          {"$ref": "#/$defs/knot"}, {"$ref": "#/$defs/knot"}, {"$ref": "#/$defs/knot"},
+          {"type": "integer"}]}},
       "properties": {
         "text": {"type": "string"},
         "ratio": {"type": "number"},
@@ -34,6 +38,7 @@ const Json& tools() {
         "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "mode": {"$ref": "#/$defs/mode"},
         "loop": {"$ref": "#/$defs/loop"},
+        "knot": {"$ref": "#/$defs/knot"},
         "any": {}},
       "additionalProperties": {"type": "integer"}}}}])");
   return list;
@@ -122,6 +127,7 @@ TEST(ToolCallParserXml, ValuesAreTypedByTheSchema) {
   EXPECT_EQ(typed("maybe", "8"), "8");
   EXPECT_EQ(typed("mode", "2"), "2");
   EXPECT_EQ(typed("unlisted", "9"), "9");
+  EXPECT_EQ(typed("knot", "9"), "9");
 }
 
 TEST(ToolCallParserXml, TextThatIsNotOfItsTypeStaysAString) {
