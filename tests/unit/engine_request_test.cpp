@@ -76,20 +76,61 @@ TEST(EngineRequest, EndsAtAStopTokenIdAlsoWhereEndTokensAreIgnored) {
   EXPECT_EQ(finished.front().generation->completion_tokens, 1);
 }
 
-// Bytes as tokens, of so many.
-std::shared_ptr<const grammar::ReasoningGate> object_with_two_members(
-    std::vector<TokenId> end_tokens = {kEnd}, std::size_t vocabulary = 512) {
-  std::vector<std::string> tokens(vocabulary);
-  for (int b = 0; b < 256; ++b) tokens[static_cast<std::size_t>(b)] = static_cast<char>(b);
+// `tokens`: their texts by id, of so many ids; those beyond have none.
+std::shared_ptr<const grammar::ReasoningGate> gate_of(const char* schema,
+                                                      std::vector<std::string> tokens,
+                                                      std::vector<TokenId> end_tokens = {kEnd},
+                                                      std::size_t vocabulary = 512) {
+  tokens.resize(vocabulary);
   const std::vector<std::string_view> views(tokens.begin(), tokens.end());
   const auto trie = std::make_shared<const grammar::TokenTrie>(views, end_tokens);
-  const auto schema = nlohmann::ordered_json::parse(
-      R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
-          "n": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["name", "n"]})");
+  const auto grammar = grammar::Grammar::from_schema(nlohmann::ordered_json::parse(schema));
   return std::make_shared<const grammar::ReasoningGate>(
-      std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
-                                                   trie),
+      std::make_shared<grammar::ConstrainedTokens>(grammar.value(), trie),
       grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::Tag{});
+}
+
+std::vector<std::string> bytes() {
+  std::vector<std::string> tokens;
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  return tokens;
+}
+
+std::shared_ptr<const grammar::ReasoningGate> object_with_two_members(
+    std::vector<TokenId> end_tokens = {kEnd}, std::size_t vocabulary = 512) {
+  return gate_of(R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 6},
+          "n": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["name", "n"]})",
+                 bytes(), std::move(end_tokens), vocabulary);
+}
+
+// Every string of eight a and z is a token, and each leads to a state of its own.
+TEST(EngineRequest, ATooCostlyConstraintEndsItsOwnRequest) {
+  std::vector<std::string> tokens = bytes();
+  for (unsigned bits = 0; bits < 250; ++bits) {
+    std::string text;
+    for (unsigned i = 0; i < 8; ++i) text += (bits >> i & 1u) != 0 ? 'a' : 'z';
+    tokens.push_back(text);
+  }
+  EngineOptions options = cached_options();
+  options.max_running_requests = 2;
+  CachedEngine cached(options, 16, 0, SchedulePolicy::priority);
+  GenerationRequest request{cached.prompt(30, 1), {}, 90, true};
+  request.sampling.temperature = 30;  // whatever the grammar allows
+  ASSERT_TRUE(cached.scheduler->submit(request).ok());
+  request.constraint = gate_of(R"({"pattern": "^(.*[a-m].{300})*x$"})", tokens);
+  ASSERT_TRUE(cached.scheduler->submit(request).ok());
+  int failed = 0;
+  for (const Finished& each : run_all(*cached.scheduler)) {
+    if (each.reason != FinishReason::error) {
+      EXPECT_EQ(each.output.size(), 90u);
+      continue;
+    }
+    ++failed;
+    EXPECT_NE(each.error->message.find("schema: it is too costly"), std::string::npos)
+        << each.error->message;
+    EXPECT_LT(each.output.size(), 90u);
+  }
+  EXPECT_EQ(failed, 1);
 }
 
 TEST(EngineRequest, EveryChoiceHasItsOwnConstraintAlsoAfterAPause) {

@@ -203,5 +203,22 @@ TEST(GrammarCall, WhatCannotBeHeldIsNamed) {
   EXPECT_NE(refused("other", "{}"), "");
 }
 
+// Twelve ways to each choice below: as many paths as no one counts, nine schemas.
+TEST(GrammarCall, AChoiceThatManyReferToIsLookedAtOnce) {
+  Json definitions = {{"c8", {{"enum", {"N", "S"}}}}};
+  for (int i = 0; i < 8; ++i) {
+    const Json below = {{"$ref", fmt::format("#/$defs/c{}", i + 1)}};
+    definitions[fmt::format("c{}", i)] = {{"anyOf", Json(12, below)}};
+  }
+  const Json parameters = {{"type", "object"},
+                           {"properties", {{"v", {{"$ref", "#/$defs/c0"}}}}},
+                           {"required", {"v"}},
+                           {"$defs", definitions}};
+  const std::string call =
+      "<tool_call>\n<function=f>\n<parameter=v>\nS\n</parameter>\n</function>\n</tool_call>";
+  EXPECT_EQ(taken(gate("qwen3_coder", {{"f", parameters, true}}), call),
+            std::pair(call.size(), true));
+}
+
 }  // namespace
 }  // namespace replayssm::grammar
