@@ -283,7 +283,7 @@ TEST(EngineRequest, PagesThatChoicesShareArePromisedOnce) {
   ASSERT_TRUE(scheduler.submit({serving.prompt(16, 2), greedy(), 16, true}).ok());
   ASSERT_TRUE(scheduler.step().ok());
   EXPECT_EQ(scheduler.running(), 2) << "before the choices part";
-  while (scheduler.running() < 5) ASSERT_TRUE(scheduler.step().ok());
+  while (scheduler.running() < 5 && !scheduler.idle()) ASSERT_TRUE(scheduler.step().ok());
   ASSERT_TRUE(scheduler.submit({serving.prompt(16, 3), greedy(), 16, true}).ok());
   ASSERT_TRUE(scheduler.step().ok());
   EXPECT_EQ(scheduler.running(), 6) << "and after";

@@ -59,8 +59,10 @@ TEST(MemoryPlan, FitsExactlyAtTheSmallestBudgetAndRefusesOneByteBelow) {
 TEST(MemoryPlan, AModelWithoutKeysAndValuesHasNoPages) {
   MemoryNeeds needs = small();
   needs.kv_per_token = 0;
-  needs.context_length = 1 << 30;
-  EXPECT_EQ(plan_memory(needs)->pages, 0);
+  for (const int context : {1000, 1 << 30}) {
+    needs.context_length = context;
+    EXPECT_EQ(plan_memory(needs)->pages, 0);
+  }
 }
 
 TEST(MemoryPlan, PagesStayWithinTheirIds) {
