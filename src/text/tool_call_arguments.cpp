@@ -1,6 +1,9 @@
 #include "text/tool_call_arguments.h"
 
 #include <string>
+#include <utility>
+
+#include "text/json_text.h"
 
 namespace replayssm {
 namespace {
@@ -17,13 +20,13 @@ Status parse_arguments(ordered_json& function, const std::string& field) {
     *arguments = ordered_json::object();
     return {};
   }
-  ordered_json parsed = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded() || !parsed.is_object()) {
+  auto parsed = parse_json_text(text);
+  if (!parsed || !parsed->is_object()) {
     constexpr std::size_t kShown = 200;
     return refuse(field + ".arguments",
                   text.size() > kShown ? text.substr(0, kShown) + "..." : text, "a JSON object");
   }
-  *arguments = std::move(parsed);
+  *arguments = *std::move(parsed);
   return {};
 }
 
