@@ -50,7 +50,7 @@ TEST_P(MovedSequence, C03ItsImageHasTheBytesOfEveryPart) {
   const std::size_t gate = layout.heads.gate_width() * sizeof(float);
   const std::size_t record = kKeyDim * 4 + 4 + kValueDim * 4 + gate;
   const std::size_t input = static_cast<std::size_t>(layout.heads.channels()) * 4;
-  const std::size_t parts = 14 * 4 + 2 * (layout.heads.state_elements() * 4) + 2 * (3 * input) +
+  const std::size_t parts = 15 * 4 + 2 * (layout.heads.state_elements() * 4) + 2 * (3 * input) +
                             2 * (5 * record) + 2 * (4 * input) + 13 * (2 * 64 * 4);
   EXPECT_EQ(image_.size(), parts);
 }

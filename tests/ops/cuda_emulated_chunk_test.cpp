@@ -3,6 +3,7 @@
 
 #include "cuda_emulated_runner.h"
 #include "cuda_window_sequence.h"
+#include "rounds.h"
 
 namespace replayssm::cuda::test {
 namespace {
@@ -48,6 +49,7 @@ class EmulatedChunk : public testing::TestWithParam<Case> {
 
 TEST_P(EmulatedChunk, AnySplitIntoChunksEqualsStepsOfOneTokenBitForBit) {
   const Case& c = GetParam();
+  if (tests::kSanitized && c.fold_block > 8) GTEST_SKIP() << "minutes under the sanitizers";
   ImageOptions o = options(2, 2 * c.fold_block + 3);
   o.shared_base = true;
   EXPECT_EQ(compare_split_with_steps(o, c.tokens, {0, 2 * c.fold_block},
