@@ -293,7 +293,7 @@ void PrefixCache::remember_evicted(EntryId id) {
   }
 }
 
-void PrefixCache::forget_evicted(std::deque<Evicted>::iterator gone) {
+void PrefixCache::forget_evicted(const std::deque<Evicted>::const_iterator& gone) {
   evicted_.erase(gone->id);
   remembered_tokens_ -= gone->tokens;
   evicted_order_.erase(gone);

@@ -117,7 +117,7 @@ class PrefixCache {
   Result<Residence> read_entry(bool with_records, std::span<const std::byte> image);
   void forget(Entries::iterator entry, bool evicted);
   void remember_evicted(EntryId id);
-  void forget_evicted(std::deque<Evicted>::iterator gone);
+  void forget_evicted(const std::deque<Evicted>::const_iterator& gone);
   template <class Wanted>
   Entries::iterator oldest(Wanted&& wanted);
   void make_host_room(std::int64_t bytes);

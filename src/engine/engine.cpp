@@ -136,6 +136,7 @@ std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
     case SpeculativeAlgorithm::dflash:
     case SpeculativeAlgorithm::dspark: {
       std::vector<KvView> kv;
+      kv.reserve(static_cast<std::size_t>(block->decoder.layer_count()));
       for (int i = 0; i < block->decoder.layer_count(); ++i) {
         kv.push_back(memory_->pages().kv(first_draft_layer + i));
       }
