@@ -120,6 +120,7 @@ class EngineRun {
     for (StepRow& row : rows) {
       if (row.phase != Phase::verify) continue;
       row.drafts = request->drafts;
+      row.most_accepted = request->most_accepted;
       row.tokens = row.logits = 1 + static_cast<int>(row.drafts.size());
       if (row.drafts.empty()) row.phase = Phase::decode;
       ++request;

@@ -1,6 +1,8 @@
 // Times the token masks of constrained decoding: for every position of a document, the mask worked
 // out for the first time and the mask remembered, over the embedded model's vocabulary and over a
-// made-up one of 250 thousand tokens.
+// made-up one of 250 thousand tokens. Then counts what schemas ask for of a request's allowance
+// (grammar/work_allowance.h) along random texts: no time, so the numbers are the same on every
+// machine.
 //
 // Usage: grammar_bench TOKENIZER_DIRECTORY
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 #include <random>
 
 #include "grammar/grammar.h"
+#include "grammar/work_allowance.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -127,6 +130,80 @@ void report(std::string_view name, const std::shared_ptr<const TokenTrie>& vocab
   }
 }
 
+nlohmann::ordered_json pattern(const char* text) { return {{"type", "string"}, {"pattern", text}}; }
+
+std::vector<std::pair<std::string, nlohmann::ordered_json>> dear_schemas() {
+  using Json = nlohmann::ordered_json;
+  Json optional = {{"type", "object"}};
+  for (int i = 0; i < 300; ++i) {
+    optional["properties"][fmt::format("member{}", i)] = {{"type", "integer"}};
+  }
+  Json tagged = {{"anyOf", Json::array()}};
+  for (int i = 0; i < 200; ++i) {
+    tagged["anyOf"].push_back(
+        {{"type", "object"},
+         {"properties",
+          {{"kind", {{"const", fmt::format("kind{}", i)}}}, {"value", {{"type", "string"}}}}},
+         {"required", {"kind", "value"}}});
+  }
+  Json texts = {{"enum", Json::array()}};
+  std::mt19937 random(2);
+  for (int i = 0; i < 8000; ++i) {
+    std::string text;
+    for (int j = 0; j < 12; ++j) text += static_cast<char>('a' + random() % 26);
+    texts["enum"].push_back(text);
+  }
+  std::vector<std::pair<std::string, Json>> schemas = {{"300 optional members", optional},
+                                                       {"anyOf of 200 tagged objects", tagged},
+                                                       {"enum of 8000 texts", texts}};
+  for (const char* text :
+       {"^.{1,1000}[.!?]$", "^.{0,100}foo.{0,100}$", "^(((.{1,100}){1,100}){1,100}){1,100}$",
+        "^(.{1,30} ){1,30}$", "^(.*[a-m].{30})*$"}) {
+    schemas.emplace_back(text, pattern(text));
+  }
+  return schemas;
+}
+
+// Along random texts of up to 200 tokens, of which the dearest counts.
+void report_work(const std::shared_ptr<const TokenTrie>& vocabulary) {
+  fmt::print("places of the automaton over {} tokens, of an allowance of {} and {} for a byte\n",
+             vocabulary->vocabulary_size(), grammar::WorkAllowance::kMost,
+             grammar::WorkAllowance::kPerByte);
+  for (const auto& [name, schema] : dear_schemas()) {
+    const auto made = Grammar::from_schema(schema);
+    std::uint64_t most_for_a_mask = 0;
+    double most_for_a_byte = 0;
+    bool too_costly = false;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      std::mt19937 random(seed);
+      GrammarState state(std::make_shared<ConstrainedTokens>(made.value(), vocabulary));
+      std::vector<std::uint32_t> bits(vocabulary->mask_words());
+      for (int step = 0; step < 200 && !state.complete(); ++step) {
+        const std::uint64_t before = state.work();
+        const bool filled = state.fill_mask(bits).ok();
+        most_for_a_mask = std::max(most_for_a_mask, state.work() - before);
+        if (!filled) {
+          too_costly = true;
+          break;
+        }
+        std::vector<TokenId> allowed;
+        for (std::size_t id = 0; id < vocabulary->vocabulary_size(); ++id) {
+          if ((bits[id / 32] >> (id % 32) & 1u) != 0) allowed.push_back(static_cast<TokenId>(id));
+        }
+        if (allowed.empty()) break;
+        if (!state.accept(allowed[random() % allowed.size()]).ok()) {
+          too_costly = true;
+          break;
+        }
+      }
+      const auto bytes = static_cast<double>(std::max<std::size_t>(state.position().size(), 1));
+      most_for_a_byte = std::max(most_for_a_byte, static_cast<double>(state.work()) / bytes);
+    }
+    fmt::print("{:<40} mask {:>8}   a byte {:>8.0f}{}\n", name, most_for_a_mask, most_for_a_byte,
+               too_costly ? "   too costly" : "");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -155,5 +232,6 @@ int main(int argc, char** argv) {
   fmt::print("trie of {} tokens: {} nodes, {} beside plain text, built in {:.0f} ms\n",
              views.size(), large->nodes().size(), large->nodes_beside_plain().size(), build / 1000);
   report("made up, 250000", large);
+  report_work(large);
   return 0;
 }

@@ -61,6 +61,7 @@ void add_bench_engine(CLI::App& bench, int& exit_code) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   flags->engine.add_to(*command, false);
+  flags->engine.add_load_format_to(*command);
   flags->engine.add_speculation_to(*command);
   command
       ->add_option(

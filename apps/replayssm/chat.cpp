@@ -167,6 +167,7 @@ void add_chat(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1 << 30));
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);
+  flags->engine.add_load_format_to(*command);
   flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json,
                     "Instead of the text, one JSON object for each answer, with timings and folds");

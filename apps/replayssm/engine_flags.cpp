@@ -30,12 +30,6 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                   "Directory of a Hugging Face checkpoint. Default: the model that comes with the "
                   "program")
       ->check(CLI::ExistingDirectory);
-  command
-      .add_option("--load-format", load_format,
-                  "auto: the directory's safetensors files. dummy: random weights of the shapes in "
-                  "its config.json, to measure speed")
-      ->check(CLI::IsMember({"auto", "dummy"}))
-      ->capture_default_str();
   if (with_replay_switch) {
     command.add_flag("--disable-linear-replayssm", disable_replay,
                      "Write the recurrent state every token instead of logging and folding");
@@ -61,6 +55,15 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
   command.add_option("--threads", threads, "Threads of the computation. Default: one a core")
       ->check(CLI::Range(1, 1024));
   add_cpu_isa(command);
+}
+
+void EngineFlags::add_load_format_to(CLI::App& command) {
+  command
+      .add_option("--load-format", load_format,
+                  "auto: the directory's safetensors files. dummy: random weights of the shapes in "
+                  "its config.json, to measure speed")
+      ->check(CLI::IsMember({"auto", "dummy"}))
+      ->capture_default_str();
 }
 
 void EngineFlags::add_speculation_to(CLI::App& command) {

@@ -29,10 +29,13 @@ struct EngineFlags {
   double confidence_threshold = 0;
   std::string step_rates;  // empty: measure
 
-  // Adds --model-path, --load-format, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
+  // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
   // --deterministic,
   // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
+
+  // Adds --load-format, where weights are loaded.
+  void add_load_format_to(CLI::App& command);
 
   // Adds --speculative-algorithm, --speculative-num-draft-tokens, --speculative-num-steps,
   // --speculative-draft-model-path, --speculative-ragged-verify, --speculative-sampled-drafts,

@@ -287,6 +287,7 @@ void add_eval(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
   flags->engine.add_to(*command, false);
+  flags->engine.add_load_format_to(*command);
   flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json,
                     "One JSON object: {\"tasks\": {NAME: SCORE}, \"replay\": ...}");

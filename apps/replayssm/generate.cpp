@@ -120,6 +120,7 @@ void add_generate(CLI::App& app, int& exit_code) {
           ->capture_default_str();
   flags->sampling.add_to(*command);
   flags->engine.add_to(*command);
+  flags->engine.add_load_format_to(*command);
   flags->engine.add_speculation_to(*command);
   command->add_flag("--json", flags->json,
                     "Instead of the text as it comes, one JSON object at the end: text, tokens, "

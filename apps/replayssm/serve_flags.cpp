@@ -124,6 +124,7 @@ void add_text(CLI::App& command, ServeFlags& flags) {
 
 void ServeFlags::add_to(CLI::App& command) {
   engine.add_to(command);
+  engine.add_load_format_to(command);
   engine.add_speculation_to(command);
   add_address(command, *this);
   add_scheduling(command, *this);

@@ -277,12 +277,22 @@ Status Engine::propose(std::span<DraftRequest> requests) {
     });
     drafts.erase(foreign, drafts.end());
   }
-  if (options_.speculation.ragged_verify == RaggedVerify::fixed) return {};
-  cut_at_threshold(requests, options_.speculation.confidence_threshold);
-  if (!step_rates_) return {};
-  const std::vector<int> lengths = prefix_lengths(requests, *step_rates_);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].drafts.resize(static_cast<std::size_t>(lengths[i]));
+  const RaggedVerify ragged = options_.speculation.ragged_verify;
+  if (ragged != RaggedVerify::fixed) {
+    cut_at_threshold(requests, options_.speculation.confidence_threshold);
+    if (step_rates_) {
+      const std::vector<int> lengths = prefix_lengths(requests, *step_rates_);
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        requests[i].drafts.resize(static_cast<std::size_t>(lengths[i]));
+      }
+    }
+  }
+  for (DraftRequest& request : requests) {
+    request.most_accepted =
+        ragged == RaggedVerify::fixed ? request.most : static_cast<int>(request.drafts.size());
+    if (ragged != RaggedVerify::compact) {
+      request.drafts.resize(static_cast<std::size_t>(request.most));
+    }
   }
   return {};
 }

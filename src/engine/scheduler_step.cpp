@@ -81,14 +81,9 @@ Status Scheduler::propose_drafts() {
   }
   if (requests.empty()) return {};
   REPLAYSSM_TRY(engine_.propose(requests));
-  const RaggedVerify ragged = engine_.options().speculation.ragged_verify;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    std::vector<Draft>& drafts = owners[i]->drafts;
-    drafts = std::move(requests[i].drafts);
-    const auto most = static_cast<std::size_t>(requests[i].most);
-    owners[i]->most_accepted =
-        static_cast<int>(ragged == RaggedVerify::fixed ? most : drafts.size());
-    if (ragged != RaggedVerify::compact) drafts.resize(most);
+    owners[i]->drafts = std::move(requests[i].drafts);
+    owners[i]->most_accepted = requests[i].most_accepted;
   }
   return {};
 }

@@ -167,6 +167,8 @@ Status GrammarState::accept(TokenId id) {
   return accept(bytes);
 }
 
+std::uint64_t GrammarState::work() const { return work_->spent(); }
+
 Status GrammarState::fill_mask(std::span<std::uint32_t> bits) const {
   std::fill(bits.begin(), bits.end(), 0u);
   if (ended_) return {};

@@ -127,6 +127,9 @@ class GrammarState {
   // An end token was taken.
   bool ended() const { return ended_; }
 
+  // What its request has asked for of the allowance so far: places of the automaton.
+  std::uint64_t work() const;
+
   // The text so far; enough, with the grammar, to go on elsewhere.
   const std::string& position() const { return text_; }
 

@@ -39,6 +39,7 @@ struct DraftRequest {
   std::uint64_t outputs = 0;                 // output tokens so far
   std::vector<Draft> drafts;                 // the result: up to `most`, for the positions after
                                              // the anchor's
+  int most_accepted = 0;                     // of them; set by Engine::propose()
 };
 
 // Tokens that a step has committed: those at positions first .. first + count - 1.

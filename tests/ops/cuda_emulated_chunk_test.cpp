@@ -21,15 +21,7 @@ class EmulatedChunk : public testing::TestWithParam<Case> {
  protected:
   ImageOptions options(int entries, int chunk) const {
     const Case& c = GetParam();
-    ImageOptions o;
-    o.heads = {c.gate, 1, 2};
-    o.state = c.state;
-    o.fold_block = c.fold_block;
-    o.ring_rows = c.ring_rows;
-    o.window = chunk;
-    o.entries = entries;
-    o.seed = static_cast<std::uint64_t>(c.fold_block * 10 + c.window_max);
-    return o;
+    return sequence_options(c.gate, c.state, c.fold_block, c.ring_rows, chunk, entries);
   }
   // Chunks; the steps beside them are windows of one token.
   Split split() const {

@@ -17,15 +17,7 @@ class EmulatedWindow : public testing::TestWithParam<Case> {
  protected:
   ImageOptions options(int entries) const {
     const Case& c = GetParam();
-    ImageOptions o;
-    o.heads = {c.gate, 1, 2};
-    o.state = c.state;
-    o.fold_block = c.fold_block;
-    o.ring_rows = c.ring_rows;
-    o.window = c.window;
-    o.entries = entries;
-    o.seed = static_cast<std::uint64_t>(c.fold_block * 10 + c.window);
-    return o;
+    return sequence_options(c.gate, c.state, c.fold_block, c.ring_rows, c.window, entries);
   }
 };
 

@@ -13,6 +13,20 @@
 
 namespace replayssm::cuda::test {
 
+// Two value heads of one key head, that have `window` tokens in every step.
+inline ImageOptions sequence_options(GateKind gate, DType state, int fold_block, int ring_rows,
+                                     int window, int entries) {
+  ImageOptions o;
+  o.heads = {gate, 1, 2};
+  o.state = state;
+  o.fold_block = fold_block;
+  o.ring_rows = ring_rows;
+  o.window = window;
+  o.entries = entries;
+  o.seed = static_cast<std::uint64_t>(fold_block * 10 + window);
+  return o;
+}
+
 // Runs one window_step over the image, in place.
 using StepRunner = std::function<void(Image&)>;
 

@@ -31,6 +31,11 @@ Status check_block_and_window(int block, int window) {
 
 bool power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 
+Status check_ring(int rows, int rows_min) {
+  if (power_of_two(rows) && rows >= rows_min) return {};
+  return refuse("ring_rows", rows, fmt::format("a power of two, at least {}", rows_min));
+}
+
 // Rows of a full unit: 32 KiB of state.
 int full_rows(DType state) { return state == DType::bf16 ? 128 : 64; }
 
@@ -122,10 +127,7 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   REPLAYSSM_TRY(check_block_and_window(block, window));
   // A block of the grid may read ring rows of a key head while another appends to it.
   const int rows_min = block + 2 * window - 1;
-  if (!power_of_two(geometry.ring_rows) || geometry.ring_rows < rows_min) {
-    return refuse("ring_rows", geometry.ring_rows,
-                  fmt::format("a power of two, at least {}", rows_min));
-  }
+  REPLAYSSM_TRY(check_ring(geometry.ring_rows, rows_min));
   StepPlan plan;
   plan.gate = geometry.heads.gate;
   plan.state = geometry.state;
@@ -180,10 +182,7 @@ Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLi
   REPLAYSSM_TRY(check_block_and_window(block, geometry.window_max));
   // Everything pending is read before anything is appended.
   const int rows_min = block + geometry.window_max - 1;
-  if (!power_of_two(geometry.ring_rows) || geometry.ring_rows < rows_min) {
-    return refuse("ring_rows", geometry.ring_rows,
-                  fmt::format("a power of two, at least {}", rows_min));
-  }
+  REPLAYSSM_TRY(check_ring(geometry.ring_rows, rows_min));
   StepPlan plan;
   plan.gate = geometry.heads.gate;
   plan.state = geometry.state;
