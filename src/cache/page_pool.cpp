@@ -1,16 +1,16 @@
 #include "cache/page_pool.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace replayssm {
 
-PagePool::PagePool(const SequenceLayout& layout, int pages, Poison poison)
+PagePool::PagePool(const SequenceLayout& layout, int pages, MemorySpace& space, Poison poison)
     : layout_(layout),
       poison_(poison),
       ids_("KV page", pages),
-      storage_(static_cast<std::size_t>(pages * layout.page_bytes())) {
-  if (poison_ == Poison::on) storage_.fill_bytes(kPoisonByte);
+      storage_(space, static_cast<std::size_t>(pages * layout.page_bytes())) {
+  const MemoryRegion all = storage_.whole();
+  fill_with(poison_, space, {&all, 1});
 }
 
 Result<PageId> PagePool::allocate() {
@@ -46,7 +46,7 @@ KvView PagePool::kv(int layer) {
   return view;
 }
 
-std::byte* PagePool::keys_at(int layer, PageId page, int offset) {
+std::byte* PagePool::keys_at(int layer, PageId page, int offset) const {
   const std::size_t positions =
       static_cast<std::size_t>(pages()) * static_cast<std::size_t>(layout_.page_tokens);
   const auto position =
@@ -60,27 +60,32 @@ std::byte* PagePool::keys_at(int layer, PageId page, int offset) {
   return storage_.data() + 2 * row_bytes_before * positions + position * position_bytes(layer);
 }
 
-std::byte* PagePool::values_at(int layer, PageId page, int offset) {
+std::byte* PagePool::values_at(int layer, PageId page, int offset) const {
   return keys_at(layer, page, offset) + static_cast<std::size_t>(pages()) *
                                             static_cast<std::size_t>(layout_.page_tokens) *
                                             position_bytes(layer);
 }
 
-void PagePool::copy(PageId from, PageId to, int tokens) {
-  for (int layer = 0; layer < layout_.kv_layers(); ++layer) {
-    const std::size_t bytes = static_cast<std::size_t>(tokens) * position_bytes(layer);
-    std::memcpy(keys_at(layer, to, 0), keys_at(layer, from, 0), bytes);
-    std::memcpy(values_at(layer, to, 0), values_at(layer, from, 0), bytes);
-  }
+std::array<MemoryRegion, 2> PagePool::page_memory(PageId page, int tokens) const {
+  const auto layers = [&](int first, int count) {
+    const std::size_t bytes = static_cast<std::size_t>(tokens) * position_bytes(first);
+    const auto pitch = values_at(first, page, 0) - keys_at(first, page, 0);
+    return MemoryRegion{keys_at(first, page, 0), bytes, 2 * static_cast<std::size_t>(count),
+                        static_cast<std::size_t>(pitch)};
+  };
+  return {layers(0, layout_.attention_layers),
+          layers(layout_.attention_layers, layout_.draft.count)};
+}
+
+Status PagePool::copy(PageId from, PageId to, int tokens) {
+  const auto source = page_memory(from, tokens);
+  const auto target = page_memory(to, tokens);
+  const MemoryCopy copies[] = {copy_of(source[0], target[0]), copy_of(source[1], target[1])};
+  return storage_.space().copy(copies);
 }
 
 void PagePool::fill(PageId page) {
-  if (poison_ == Poison::off) return;
-  for (int layer = 0; layer < layout_.kv_layers(); ++layer) {
-    const std::size_t bytes = static_cast<std::size_t>(layout_.page_tokens) * position_bytes(layer);
-    std::memset(keys_at(layer, page, 0), kPoisonByte, bytes);
-    std::memset(values_at(layer, page, 0), kPoisonByte, bytes);
-  }
+  fill_with(poison_, storage_.space(), page_memory(page, layout_.page_tokens));
 }
 
 }  // namespace replayssm

@@ -1,13 +1,14 @@
 // Keys and values of the attention layers, in pages of a fixed number of positions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "cache/id_pool.h"
 #include "cache/poison.h"
 #include "cache/sequence_layout.h"
-#include "core/aligned_buffer.h"
+#include "core/memory_space.h"
 #include "core/result.h"
 #include "model/model.h"
 
@@ -17,7 +18,9 @@ namespace replayssm {
 // page with one holder may be written by it. Not thread-safe.
 class PagePool {
  public:
-  PagePool(const SequenceLayout& layout, int pages, Poison poison = Poison::off);
+  // Throws OutOfMemory. The space outlives the pool.
+  PagePool(const SequenceLayout& layout, int pages, MemorySpace& space,
+           Poison poison = Poison::off);
 
   // A page with one holder. Refused with the numbers when all are held.
   Result<PageId> allocate();
@@ -36,13 +39,16 @@ class PagePool {
 
   // Copies the first `tokens` positions of a page, all layers. Precondition: the destination has
   // one holder; tokens <= page_tokens.
-  void copy(PageId from, PageId to, int tokens);
+  Status copy(PageId from, PageId to, int tokens);
 
   // Bytes of one position's keys (or values) in one layer.
   std::size_t position_bytes(int layer) const;
-  // The keys or values of one position in one layer.
-  std::byte* keys_at(int layer, PageId page, int offset);
-  std::byte* values_at(int layer, PageId page, int offset);
+  // The keys or values of one position in one layer; addresses of the space.
+  std::byte* keys_at(int layer, PageId page, int offset) const;
+  std::byte* values_at(int layer, PageId page, int offset) const;
+  // The first `tokens` positions of a page, [tokens, position_bytes] a piece: keys and values of
+  // each of the model's layers in turn, and those of each of a drafter's.
+  std::array<MemoryRegion, 2> page_memory(PageId page, int tokens) const;
 
  private:
   void fill(PageId page);
@@ -51,7 +57,7 @@ class PagePool {
   Poison poison_;
   IdPool<PageId> ids_;
   // [layers, 2, pages, page_tokens, kv_heads, head_dim]; a drafter's layers last, in their shape
-  AlignedBuffer<std::byte> storage_;
+  SpaceBuffer storage_;
 };
 
 }  // namespace replayssm

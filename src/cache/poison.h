@@ -1,6 +1,10 @@
 // Filling memory that nobody may read with a pattern that shows when somebody does.
 #pragma once
 
+#include <span>
+
+#include "core/memory_space.h"
+
 namespace replayssm {
 
 // on: what a pool hands out and what it takes back is filled with 0xff, which is NaN in every
@@ -8,5 +12,11 @@ namespace replayssm {
 enum class Poison { off, on };
 
 inline constexpr unsigned char kPoisonByte = 0xff;
+
+// Does so where `poison` is on. An error of the space is left to its next operation: what gives
+// memory back has nobody to tell.
+inline void fill_with(Poison poison, MemorySpace& space, std::span<const MemoryRegion> regions) {
+  if (poison == Poison::on) static_cast<void>(space.fill(regions, kPoisonByte));
+}
 
 }  // namespace replayssm

@@ -1,7 +1,5 @@
 #include "cache/row_pool.h"
 
-#include <cstring>
-
 namespace replayssm {
 namespace {
 
@@ -10,7 +8,8 @@ struct RingParts {
   std::int64_t keys, scales, corrections, gates;
 
   explicit RingParts(const SequenceLayout& layout) {
-    const std::int64_t records = layout.geometry.ring_rows();
+    const std::int64_t records =
+        layout.recurrence == Recurrence::replay ? layout.geometry.ring_rows() : 0;
     const HeadShape& heads = layout.heads;
     keys = records * heads.key_heads * kKeyDim *
            static_cast<std::int64_t>(size_of(layout.activation_type));
@@ -23,41 +22,31 @@ struct RingParts {
   std::int64_t sum() const { return keys + scales + corrections + gates; }
 };
 
+// Bytes of one row in one layer's conv rings.
+std::int64_t conv_ring_bytes_per_layer(const SequenceLayout& layout) {
+  return std::int64_t{layout.geometry.conv_rows()} * layout.heads.channels() *
+         static_cast<std::int64_t>(size_of(layout.activation_type));
+}
+
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
 }  // namespace
 
-RowPool::RowPool(const SequenceLayout& layout, int rows, Poison poison)
+RowPool::RowPool(const SequenceLayout& layout, int rows, MemorySpace& space, Poison poison)
     : layout_(layout),
       poison_(poison),
       ids_("row", rows),
-      rings_(size(rows * layout.ring_bytes_per_row())),
-      conv_rings_(size(rows * layout.conv_ring_bytes_per_row())),
-      committed_(size(rows)),
-      checkpoint_(size(rows)),
-      base_(size(rows), kNullSlot),
-      home_(size(rows), kNullSlot) {
-  if (poison_ == Poison::on) {
-    rings_.fill_bytes(kPoisonByte);
-    conv_rings_.fill_bytes(kPoisonByte);
-  }
-}
-
-template <class Visit>
-void RowPool::visit_row(RowIndex row, Visit&& visit) {
-  const auto part_of = [&](void* array, std::int64_t bytes) {
-    visit(std::span(static_cast<std::byte*>(array) + row.value * bytes, size(bytes)));
-  };
-  const RingParts part(layout_);
-  for (int layer = 0; layer < layout_.linear_layers; ++layer) {
-    if (layout_.recurrence == Recurrence::replay) {
-      const RingView ring = rings(layer);
-      part_of(ring.keys, part.keys);
-      part_of(ring.key_scales, part.scales);
-      part_of(ring.corrections, part.corrections);
-      part_of(ring.gates, part.gates);
-    }
-    part_of(conv_rings(layer).inputs, layout_.conv_ring_bytes_per_row() / layout_.linear_layers);
+      rings_(space, size(rows * layout.ring_bytes_per_row())),
+      conv_rings_(space, size(rows * layout.conv_ring_bytes_per_row())),
+      cursors_(space, size((rows + 1) * layout.cursor_bytes_per_row())) {
+  const MemoryRegion rings[] = {rings_.whole(), conv_rings_.whole()};
+  fill_with(poison_, space, rings);
+  // t and c are zero. All bits set is the null slot.
+  static_assert(kNullSlot.value == -1);
+  const std::size_t slots = cursors_.bytes() / 2;
+  const MemoryRegion null_slots{cursors_.data() + slots, slots};
+  if (Status status = space.fill({&null_slots, 1}, 0xff); !status) {
+    throw OutOfMemory(status.error());
   }
 }
 
@@ -70,18 +59,28 @@ Result<RowIndex> RowPool::allocate() {
 Status RowPool::release(RowIndex row) {
   const auto freed = ids_.release(row);
   if (!freed) return freed.error();
-  const std::size_t r = size(row.value);
-  committed_[r] = checkpoint_[r] = Depth{};
-  base_[r] = home_[r] = kNullSlot;
-  if (poison_ == Poison::on) {
-    // No list of the parts: what gives a row back is a destructor, which may not run out of memory.
-    visit_row(
-        row, [](std::span<std::byte> part) { std::memset(part.data(), kPoisonByte, part.size()); });
-  }
-  return {};
+  fill_with(poison_, rings_.space(), row_memory(row));
+  return set_cursor(row, {}, kNullSlot, kNullSlot);
 }
 
-std::int64_t RowPool::cursor_bytes() const { return rows() * layout_.cursor_bytes_per_row(); }
+Status RowPool::set_cursor(RowIndex row, const Cursor& cursor, SlotId base, SlotId home) {
+  const std::int32_t values[] = {cursor.committed.tokens, cursor.checkpoint.tokens, base.value,
+                                 home.value};
+  const CursorView view = cursors();
+  const MemoryCopy copy{reinterpret_cast<const std::byte*>(values),
+                        sizeof(std::int32_t),
+                        reinterpret_cast<std::byte*>(view.committed + row.value),
+                        size(view.rows) * sizeof(std::int32_t),
+                        sizeof(std::int32_t),
+                        std::size(values)};
+  return cursors_.space().write({&copy, 1});
+}
+
+Status RowPool::set_home(RowIndex row, SlotId home) {
+  const MemoryCopy copy{reinterpret_cast<const std::byte*>(&home), 0,
+                        reinterpret_cast<std::byte*>(cursors().home + row.value), 0, sizeof(home)};
+  return cursors_.space().write({&copy, 1});
+}
 
 RingView RowPool::rings(int layer) {
   const RingParts part(layout_);
@@ -104,8 +103,7 @@ RingView RowPool::rings(int layer) {
 ConvRingView RowPool::conv_rings(int layer) {
   ConvRingView view;
   view.inputs =
-      conv_rings_.data() +
-      std::int64_t{layer} * rows() * (layout_.conv_ring_bytes_per_row() / layout_.linear_layers);
+      conv_rings_.data() + std::int64_t{layer} * rows() * conv_ring_bytes_per_layer(layout_);
   view.type = layout_.activation_type;
   view.rows = rows();
   view.conv_rows = layout_.geometry.conv_rows();
@@ -114,13 +112,31 @@ ConvRingView RowPool::conv_rings(int layer) {
 }
 
 CursorView RowPool::cursors() {
-  return {committed_.data(), checkpoint_.data(), base_.data(), home_.data(), rows()};
+  static_assert(sizeof(Depth) == sizeof(std::int32_t) && sizeof(SlotId) == sizeof(std::int32_t));
+  CursorView view;
+  view.rows = rows() + 1;
+  view.null_row = null_row();
+  view.committed = reinterpret_cast<Depth*>(cursors_.data());
+  view.checkpoint = view.committed + view.rows;
+  view.base = reinterpret_cast<SlotId*>(view.checkpoint + view.rows);
+  view.home = view.base + view.rows;
+  return view;
 }
 
-std::vector<std::span<std::byte>> RowPool::row_memory(RowIndex row) {
-  std::vector<std::span<std::byte>> parts;
-  visit_row(row, [&](std::span<std::byte> part) { parts.push_back(part); });
-  return parts;
+std::array<MemoryRegion, RowPool::kRingArrays> RowPool::row_memory(RowIndex row) const {
+  const RingParts part(layout_);
+  const std::size_t layers = size(layout_.linear_layers);
+  std::byte* array = rings_.data();
+  const auto ring = [&](std::int64_t bytes) {
+    const MemoryRegion region{array + row.value * bytes, size(bytes), layers,
+                              size(rows() * part.sum())};
+    array += rows() * bytes;
+    return region;
+  };
+  const std::int64_t conv = conv_ring_bytes_per_layer(layout_);
+  return {
+      ring(part.keys), ring(part.scales), ring(part.corrections), ring(part.gates),
+      MemoryRegion{conv_rings_.data() + row.value * conv, size(conv), layers, size(rows() * conv)}};
 }
 
 }  // namespace replayssm

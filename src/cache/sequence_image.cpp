@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace replayssm {
@@ -33,68 +34,150 @@ Formats formats(const SequenceLayout& layout, const LinearOps& ops) {
            {"activation type", static_cast<std::int32_t>(layout.activation_type)}}};
 }
 
-std::span<std::byte> bytes_at(void* array, std::size_t type_size, std::size_t element,
-                              std::size_t elements) {
-  return {static_cast<std::byte*>(array) + element * type_size, elements * type_size};
-}
-
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
-// Calls visit(span of bytes) for every stored part but the states, in image order; stops at the
-// first error.
-template <class Visit>
-Status visit_parts(SequenceMemory& memory, const Residence& sequence, Visit&& visit) {
-  const SequenceLayout& layout = memory.layout();
-  const SequenceViews& views = memory.views();
-  const Depth t = sequence.cursor().committed;
-  const Depth c = sequence.cursor().checkpoint;
-  const std::size_t row = index(sequence.row().value);
+// What becomes of the parts that are visited.
+enum class Transfer { none, read, write };
 
-  // With replay off the conv rings hold all that a next step needs, and tails are not kept.
-  if (c.tokens > 0 && layout.recurrence == Recurrence::replay) {
-    for (const ConvTailView& tail : views.conv_tails) {
-      REPLAYSSM_TRY(visit(bytes_at(tail.inputs, size_of(tail.type),
-                                   index(sequence.base().value) * tail.slot_stride,
-                                   index(3 * tail.channels))));
+// Regions of the pools where the host may touch them: the regions themselves if the space is the
+// host's or nothing is transferred, else copies of them, zero until they are read.
+class HostRegions {
+ public:
+  HostRegions(MemorySpace& space, Transfer transfer, std::vector<MemoryRegion> regions)
+      : space_(space), pools_(std::move(regions)), host_(pools_) {
+    if (transfer == Transfer::none || space.on_host()) return;
+    std::size_t bytes = 0;
+    for (const MemoryRegion& region : pools_) bytes += region.total();
+    copies_.resize(bytes);
+    std::byte* at = copies_.data();
+    for (MemoryRegion& region : host_) {
+      region.data = at;
+      region.pitch = region.bytes;
+      at += region.total();
     }
   }
-  for (const RingView& ring : views.rings) {
-    const std::size_t rows = index(ring.ring_rows);
-    const std::size_t gate = index(layout.heads.gate_width());
+
+  Status read() { return copies_.empty() ? Status{} : space_.read(between(pools_, host_)); }
+  Status write() { return copies_.empty() ? Status{} : space_.write(between(host_, pools_)); }
+  std::span<const MemoryRegion> regions() const { return host_; }
+
+ private:
+  static std::vector<MemoryCopy> between(std::span<const MemoryRegion> from,
+                                         std::span<const MemoryRegion> to) {
+    std::vector<MemoryCopy> copies;
+    for (std::size_t i = 0; i < from.size(); ++i) copies.push_back(copy_of(from[i], to[i]));
+    return copies;
+  }
+
+  MemorySpace& space_;
+  std::vector<MemoryRegion> pools_;
+  std::vector<MemoryRegion> host_;
+  std::vector<std::byte> copies_;
+};
+
+// Calls visit(span of bytes) for the conv tails, records and conv inputs, in image order. `tails`
+// and `rings` are regions of SlotPool::tail_memory() and RowPool::row_memory().
+template <class Visit>
+Status visit_row(const SequenceLayout& layout, const Cursor& cursor, const MemoryRegion& tails,
+                 std::span<const MemoryRegion> rings, Visit&& visit) {
+  const Depth t = cursor.committed;
+  const Depth c = cursor.checkpoint;
+  const std::size_t layers = index(layout.linear_layers);
+  // With replay off the conv rings hold all that a next step needs, and tails are not kept.
+  if (c.tokens > 0 && layout.recurrence == Recurrence::replay) {
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      REPLAYSSM_TRY(visit(std::span(tails.piece(layer), tails.bytes)));
+    }
+  }
+  for (std::size_t layer = 0; layer < layers && layout.recurrence == Recurrence::replay; ++layer) {
+    // The record of one head in one of the arrays, [heads, R, ...].
+    const auto record = [&](std::size_t array, int heads, std::size_t head, Depth position) {
+      const std::size_t ring_rows = index(layout.geometry.ring_rows());
+      const std::size_t bytes = rings[array].bytes / (index(heads) * ring_rows);
+      const std::size_t row = head * ring_rows + index(layout.geometry.ring_row(position));
+      return std::span(rings[array].piece(layer) + row * bytes, bytes);
+    };
     for (Depth i = c; i < t; i += 1) {
-      const std::size_t r = index(layout.geometry.ring_row(i));
       for (std::size_t h = 0; h < index(layout.heads.key_heads); ++h) {
-        const std::size_t record = (row * index(layout.heads.key_heads) + h) * rows + r;
-        REPLAYSSM_TRY(
-            visit(bytes_at(ring.keys, size_of(ring.key_type), record * kKeyDim, kKeyDim)));
-        REPLAYSSM_TRY(visit(bytes_at(ring.key_scales, sizeof(float), record, 1)));
+        REPLAYSSM_TRY(visit(record(0, layout.heads.key_heads, h, i)));
+        REPLAYSSM_TRY(visit(record(1, layout.heads.key_heads, h, i)));
       }
       for (std::size_t h = 0; h < index(layout.heads.value_heads); ++h) {
-        const std::size_t record = (row * index(layout.heads.value_heads) + h) * rows + r;
-        REPLAYSSM_TRY(visit(bytes_at(ring.corrections, size_of(ring.correction_type),
-                                     record * kValueDim, kValueDim)));
-        REPLAYSSM_TRY(visit(bytes_at(ring.gates, sizeof(float), record * gate, gate)));
+        REPLAYSSM_TRY(visit(record(2, layout.heads.value_heads, h, i)));
+        REPLAYSSM_TRY(visit(record(3, layout.heads.value_heads, h, i)));
       }
     }
   }
   const int oldest = std::max(
       0, std::min(t.tokens - 4, c.tokens + layout.geometry.fold_block() - (kConvWidth - 1)));
-  for (const ConvRingView& ring : views.conv_rings) {
+  const MemoryRegion& conv = rings.back();
+  const std::size_t bytes = conv.bytes / index(layout.geometry.conv_rows());
+  for (std::size_t layer = 0; layer < layers; ++layer) {
     for (Depth i{oldest}; i < t; i += 1) {
-      const std::size_t r = row * index(ring.conv_rows) + index(layout.geometry.conv_row(i));
-      REPLAYSSM_TRY(visit(bytes_at(ring.inputs, size_of(ring.type), r * index(ring.channels),
-                                   index(ring.channels))));
+      const std::size_t row = index(layout.geometry.conv_row(i));
+      REPLAYSSM_TRY(visit(std::span(conv.piece(layer) + row * bytes, bytes)));
     }
   }
-  for (int layer = 0; layer < layout.kv_layers(); ++layer) {
-    const int first = layout.is_draft_layer(layer) ? layout.draft.first_position : 0;
-    for (int i = first; i < t.tokens; ++i) {
-      const PageId page = sequence.pages()[index(i / layout.page_tokens)];
-      const int offset = i % layout.page_tokens;
-      const std::size_t size = memory.pages().position_bytes(layer);
-      REPLAYSSM_TRY(visit(std::span{memory.pages().keys_at(layer, page, offset), size}));
-      REPLAYSSM_TRY(visit(std::span{memory.pages().values_at(layer, page, offset), size}));
+  return {};
+}
+
+// The same for keys and values of positions [first, end), which lie in one page; `page` are the
+// regions of PagePool::page_memory().
+template <class Visit>
+Status visit_page(const SequenceLayout& layout, int first, int end,
+                  std::span<const MemoryRegion> page, Visit&& visit) {
+  for (int i = first; i < end; ++i) {
+    const std::size_t kinds = i < layout.draft.first_position ? 1 : page.size();
+    for (const MemoryRegion& layers : page.first(kinds)) {
+      const std::size_t bytes = layers.bytes / index(layout.page_tokens);
+      for (std::size_t piece = 0; piece < layers.count; ++piece) {
+        REPLAYSSM_TRY(
+            visit(std::span(layers.piece(piece) + index(i % layout.page_tokens) * bytes, bytes)));
+      }
     }
+  }
+  return {};
+}
+
+// Calls visit(span of bytes) for every stored part but the states, in image order; stops at the
+// first error. Parts are read from the pools before they are visited, or written to them after.
+template <class Visit>
+Status visit_parts(SequenceMemory& memory, const Residence& sequence, Transfer transfer,
+                   Visit&& visit) {
+  const auto at_host = [&](std::vector<MemoryRegion> regions, auto&& visit_regions) -> Status {
+    HostRegions host(memory.space(), transfer, std::move(regions));
+    if (transfer == Transfer::read) REPLAYSSM_TRY(host.read());
+    REPLAYSSM_TRY(visit_regions(host.regions()));
+    return transfer == Transfer::write ? host.write() : Status{};
+  };
+  const SequenceLayout& layout = memory.layout();
+  const auto rings = memory.rows().row_memory(sequence.row());
+  std::vector<MemoryRegion> parts{memory.slots().tail_memory(sequence.base())};
+  parts.insert(parts.end(), rings.begin(), rings.end());
+  REPLAYSSM_TRY(at_host(std::move(parts), [&](std::span<const MemoryRegion> host) {
+    return visit_row(layout, sequence.cursor(), host.front(), host.subspan(1), visit);
+  }));
+
+  // So many at once that a transfer is worth its start, and copies stay small.
+  constexpr std::size_t kPagesAtOnce = 64;
+  const int t = sequence.cursor().committed.tokens;
+  const std::size_t pages = layout.pages_for(t);
+  for (std::size_t begin = 0; begin < pages; begin += kPagesAtOnce) {
+    const std::size_t end = std::min(pages, begin + kPagesAtOnce);
+    std::vector<MemoryRegion> regions;
+    for (std::size_t page = begin; page < end; ++page) {
+      const auto each = memory.pages().page_memory(sequence.pages()[page], layout.page_tokens);
+      regions.insert(regions.end(), each.begin(), each.end());
+    }
+    const auto visit_pages = [&](std::span<const MemoryRegion> host) -> Status {
+      for (std::size_t page = begin; page < end; ++page) {
+        const int first = static_cast<int>(page) * layout.page_tokens;
+        REPLAYSSM_TRY(visit_page(layout, first, std::min(t, first + layout.page_tokens),
+                                 host.subspan(2 * (page - begin), 2), visit));
+      }
+      return {};
+    };
+    REPLAYSSM_TRY(at_host(std::move(regions), visit_pages));
   }
   return {};
 }
@@ -108,7 +191,7 @@ std::int64_t image_bytes(SequenceMemory& memory, const Residence& sequence) {
     bytes += memory.views().states.size() * memory.layout().heads.state_elements() * sizeof(float);
   }
   // Counting fails nowhere.
-  (void)visit_parts(memory, sequence, [&](std::span<std::byte> part) -> Status {
+  (void)visit_parts(memory, sequence, Transfer::none, [&](std::span<std::byte> part) -> Status {
     bytes += part.size();
     return {};
   });
@@ -127,7 +210,7 @@ Status write_image(SequenceMemory& memory, const Residence& sequence, const Line
       out.put_bytes(std::as_bytes(std::span(state)));
     }
   }
-  return visit_parts(memory, sequence, [&](std::span<std::byte> part) -> Status {
+  return visit_parts(memory, sequence, Transfer::read, [&](std::span<std::byte> part) -> Status {
     out.put_bytes(part);
     return {};
   });
@@ -155,7 +238,7 @@ Result<Residence> read_image(SequenceMemory& memory, const LinearOps& ops, ByteR
       REPLAYSSM_TRY(ops.import_state(memory.layout().heads, view, sequence->base(), state));
     }
   }
-  REPLAYSSM_TRY(visit_parts(memory, *sequence,
+  REPLAYSSM_TRY(visit_parts(memory, *sequence, Transfer::write,
                             [&](std::span<std::byte> part) { return in.get_bytes(part); }));
   return sequence;
 }

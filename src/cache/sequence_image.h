@@ -3,9 +3,10 @@
 // The image holds, in this order: the formats it was made with; t and c; if c > 0 the checkpoint as
 // float32 [layers, value_heads, V, K] and (with replay) the conv tail [layers, 3, channels]; the
 // records of positions c .. t - 1; the conv inputs that a next step can need, positions min(t - 4,
-// c + L - 3) .. t - 1; keys and values of positions 0 .. t - 1. Everything but the state is bytes
-// as stored. It is addressed by position, so the receiving pools may have other row, slot, page and
-// ring sizes; fold block, shapes and number formats must be the same. Nothing is folded to make it.
+// c + L - 3) .. t - 1; keys and values of positions 0 .. t - 1, all layers of one position after
+// the other. Everything but the state is bytes as stored. It is addressed by position, so the
+// receiving pools may have other row, slot, page and ring sizes; fold block, shapes and number
+// formats must be the same. Nothing is folded to make it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include "cache/sequence_memory.h"
 
+#include <array>
 #include <cassert>
-#include <cstring>
 #include <utility>
 
 namespace replayssm {
@@ -25,11 +25,23 @@ void Residence::swap(Residence& other) noexcept {
   pages_.swap(other.pages_);
 }
 
-SequenceMemory::SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes, Poison poison)
-    : layout_(layout),
-      slots_(layout, sizes.slots, poison),
-      rows_(layout, sizes.rows, poison),
-      pages_(layout, sizes.pages, poison) {
+Result<std::unique_ptr<SequenceMemory>> SequenceMemory::make(const SequenceLayout& layout,
+                                                             const PoolSizes& sizes,
+                                                             MemorySpace& space, Poison poison) {
+  try {
+    return std::make_unique<SequenceMemory>(layout, sizes, space, poison);
+  } catch (const OutOfMemory& refused) {
+    return refused.error();
+  }
+}
+
+SequenceMemory::SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes,
+                               MemorySpace& space, Poison poison)
+    : space_(space),
+      layout_(layout),
+      slots_(layout, sizes.slots, space, poison),
+      rows_(layout, sizes.rows, space, poison),
+      pages_(layout, sizes.pages, space, poison) {
   views_.cursors = rows_.cursors();
   for (int layer = 0; layer < layout.linear_layers; ++layer) {
     views_.states.push_back(slots_.states(layer));
@@ -78,7 +90,7 @@ Result<Residence> SequenceMemory::admit(const Cursor& cursor) {
   sequence.cursor_ = cursor;
   sequence.base_ = sequence.home_ = slots_.allocate().value();
   for (int i = 0; i < pages; ++i) add_page(sequence);
-  publish(sequence);
+  REPLAYSSM_TRY(publish(sequence));
   return sequence;
 }
 
@@ -111,20 +123,20 @@ Result<Residence> SequenceMemory::fork_at(const Residence& parent, Depth committ
                    layout_.recurrence == Recurrence::packed ? committed : cursor.checkpoint};
   child.base_ = child.home_ = parent.base_;
   expect_ok(slots_.retain(child.base_));
-  share_pages(parent, committed.tokens, child);
+  REPLAYSSM_TRY(share_pages(parent, committed.tokens, child));
   if (parent.has_row()) {
     const auto from = rows_.row_memory(parent.row_);
     const auto to = rows_.row_memory(child.row_);
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      std::memcpy(to[i].data(), from[i].data(), from[i].size());
-    }
+    std::array<MemoryCopy, RowPool::kRingArrays> copies;
+    for (std::size_t i = 0; i < copies.size(); ++i) copies[i] = copy_of(from[i], to[i]);
+    REPLAYSSM_TRY(space_.copy(copies));
   }
   // The parent's conv ring need not reach back to its checkpoint; the slot has what is needed.
   const bool at_end = parent.has_row() && committed == cursor.committed;
   if (committed == child.cursor_.checkpoint && committed.tokens > 0 && !at_end) {
-    load_conv_tail(child);
+    REPLAYSSM_TRY(load_conv_tail(child));
   }
-  publish(child);
+  REPLAYSSM_TRY(publish(child));
   return child;
 }
 
@@ -142,7 +154,7 @@ Result<Residence> SequenceMemory::checkpoint_of(const Residence& sequence) {
   kept.cursor_ = {checkpoint, checkpoint};
   kept.base_ = kept.home_ = sequence.base_;
   expect_ok(slots_.retain(kept.base_));
-  share_pages(sequence, checkpoint.tokens, kept);
+  REPLAYSSM_TRY(share_pages(sequence, checkpoint.tokens, kept));
   return kept;
 }
 
@@ -153,7 +165,7 @@ void SequenceMemory::add_page(Residence& sequence) {
   sequence.pages_.back() = pages_.allocate().value();
 }
 
-void SequenceMemory::share_pages(const Residence& from, int tokens, Residence& to) {
+Status SequenceMemory::share_pages(const Residence& from, int tokens, Residence& to) {
   const int full = layout_.full_pages(tokens);
   for (int i = 0; i < full; ++i) {
     const PageId page = from.pages_[static_cast<std::size_t>(i)];
@@ -162,9 +174,10 @@ void SequenceMemory::share_pages(const Residence& from, int tokens, Residence& t
   }
   if (pages_copied(Depth{tokens}) > 0) {
     add_page(to);
-    pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(),
-                tokens % layout_.page_tokens);
+    return pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(),
+                       tokens % layout_.page_tokens);
   }
+  return {};
 }
 
 // Of a sequence that shares its past up to there: the last page, unless it is full.
@@ -173,24 +186,23 @@ int SequenceMemory::pages_copied(Depth committed) const {
 }
 
 // Puts the checkpoint's conv tail, the inputs c-3 .. c-1, where a step at t = c looks for them.
-void SequenceMemory::load_conv_tail(const Residence& sequence) {
-  const Depth checkpoint = sequence.cursor_.checkpoint;
-  for (int layer = 0; layer < layout_.linear_layers; ++layer) {
-    const ConvTailView& tail = views_.conv_tails[static_cast<std::size_t>(layer)];
-    const ConvRingView& ring = views_.conv_rings[static_cast<std::size_t>(layer)];
-    const std::size_t bytes = static_cast<std::size_t>(tail.channels) * size_of(tail.type);
-    const auto* from =
-        static_cast<const std::byte*>(tail.inputs) +
-        static_cast<std::size_t>(sequence.base_.value) * tail.slot_stride * size_of(tail.type);
-    auto* to =
-        static_cast<std::byte*>(ring.inputs) + static_cast<std::size_t>(sequence.row_.value) *
-                                                   static_cast<std::size_t>(ring.conv_rows) * bytes;
-    for (int i = 0; i < kConvWidth - 1; ++i) {
-      const int row = layout_.geometry.conv_row(checkpoint - (kConvWidth - 1 - i));
-      std::memcpy(to + static_cast<std::size_t>(row) * bytes,
-                  from + static_cast<std::size_t>(i) * bytes, bytes);
-    }
+Status SequenceMemory::load_conv_tail(const Residence& sequence) {
+  constexpr std::size_t kInputs = kConvWidth - 1;
+  const MemoryRegion tails = slots_.tail_memory(sequence.base_);
+  const MemoryRegion rings = rows_.row_memory(sequence.row_).back();
+  const std::size_t bytes = tails.bytes / kInputs;
+  std::array<MemoryCopy, kInputs> copies;
+  for (std::size_t i = 0; i < kInputs; ++i) {
+    const Depth position = sequence.cursor_.checkpoint - static_cast<int>(kInputs - i);
+    const auto row = static_cast<std::size_t>(layout_.geometry.conv_row(position));
+    copies[i] = {tails.data + i * bytes,
+                 tails.pitch,
+                 rings.data + row * bytes,
+                 rings.pitch,
+                 bytes,
+                 tails.count};
   }
+  return space_.copy(copies);
 }
 
 int SequenceMemory::blocks_folded(const Residence& sequence, int tokens, Phase phase) const {
@@ -221,7 +233,7 @@ Status SequenceMemory::prepare(Residence& sequence, int tokens, Phase phase) {
   for (int i = 0; i < missing; ++i) add_page(sequence);
   if (needs_home) {
     sequence.home_ = slots_.allocate().value();
-    publish(sequence);
+    REPLAYSSM_TRY(rows_.set_home(sequence.row_, sequence.home_));
   }
   return {};
 }
@@ -258,13 +270,8 @@ void SequenceMemory::release(Residence& sequence) {
   sequence.pages_.clear();
 }
 
-void SequenceMemory::publish(const Residence& sequence) {
-  const auto row = static_cast<std::size_t>(sequence.row_.value);
-  const CursorView& cursors = views_.cursors;
-  cursors.committed[row] = sequence.cursor_.committed;
-  cursors.checkpoint[row] = sequence.cursor_.checkpoint;
-  cursors.base[row] = sequence.base_;
-  cursors.home[row] = sequence.home_;
+Status SequenceMemory::publish(const Residence& sequence) {
+  return rows_.set_cursor(sequence.row_, sequence.cursor_, sequence.base_, sequence.home_);
 }
 
 }  // namespace replayssm

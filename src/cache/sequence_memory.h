@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "cache/row_pool.h"
 #include "cache/sequence_layout.h"
 #include "cache/slot_pool.h"
+#include "core/memory_space.h"
 #include "core/result.h"
 #include "model/model.h"
 #include "replay/cursor.h"
@@ -39,7 +41,8 @@ class Residence {
   // resumed from, not stepped.
   bool has_row() const { return row_ != RowIndex{}; }
   RowIndex row() const { return row_; }
-  // The host's mirror of t and c.
+  // The host's mirror of t and c, as base() and home() are of the row's slots: what is written to
+  // the row's cursor, and moved as `advance` moves it. Nothing is read back.
   const Cursor& cursor() const { return cursor_; }
   // The slot that the checkpoint is read from; several sequences may share it.
   SlotId base() const { return base_; }
@@ -68,13 +71,24 @@ struct PoolSizes {
 };
 
 // Owns the pools. Allocates everything in its constructor, nothing later. Its address must not
-// change while a Residence of it lives. Not thread-safe: the engine thread only.
+// change while a Residence of it lives. The pools may lie where the host cannot dereference; it
+// moves their bytes by operations of the space only, in order with the steps. An error of the space
+// means that the sequence must not be used again. Not thread-safe: the engine thread only.
 class SequenceMemory {
  public:
-  SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes, Poison poison = Poison::off);
+  // In the host's memory, or in that of a space, which outlives it. Throw OutOfMemory.
+  SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes, Poison poison = Poison::off)
+      : SequenceMemory(layout, sizes, host_space(), poison) {}
+  SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes, MemorySpace& space,
+                 Poison poison = Poison::off);
+  // The same without exceptions: refused with what the space says.
+  static Result<std::unique_ptr<SequenceMemory>> make(const SequenceLayout& layout,
+                                                      const PoolSizes& sizes, MemorySpace& space,
+                                                      Poison poison = Poison::off);
   SequenceMemory(const SequenceMemory&) = delete;
   SequenceMemory& operator=(const SequenceMemory&) = delete;
 
+  MemorySpace& space() const { return space_; }
   const SequenceLayout& layout() const { return layout_; }
   // Views of all pools for the operations. Valid as long as this object.
   const SequenceViews& views() const { return views_; }
@@ -130,13 +144,14 @@ class SequenceMemory {
   void release(Residence& sequence);
   // Pages of the first `tokens` positions: shared where they are full, a copy of the last one.
   // Precondition: a page is free if the last one is partial.
-  void share_pages(const Residence& from, int tokens, Residence& to);
+  Status share_pages(const Residence& from, int tokens, Residence& to);
   int pages_copied(Depth committed) const;
   void add_page(Residence& sequence);
-  void load_conv_tail(const Residence& sequence);
+  Status load_conv_tail(const Residence& sequence);
   bool writes_state(const Residence& sequence, int tokens, Phase phase) const;
-  void publish(const Residence& sequence);
+  Status publish(const Residence& sequence);
 
+  MemorySpace& space_;
   SequenceLayout layout_;
   SlotPool slots_;
   RowPool rows_;

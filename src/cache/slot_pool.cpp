@@ -1,15 +1,14 @@
 #include "cache/slot_pool.h"
 
-#include <cstring>
-
 namespace replayssm {
 
-SlotPool::SlotPool(const SequenceLayout& layout, int slots, Poison poison)
+SlotPool::SlotPool(const SequenceLayout& layout, int slots, MemorySpace& space, Poison poison)
     : layout_(layout),
       poison_(poison),
       ids_("state slot", slots),
-      storage_(static_cast<std::size_t>(slots * layout.slot_bytes())) {
-  if (poison_ == Poison::on) storage_.fill_bytes(kPoisonByte);
+      storage_(space, static_cast<std::size_t>(slots * layout.slot_bytes())) {
+  const MemoryRegion all = storage_.whole();
+  fill_with(poison_, space, {&all, 1});
 }
 
 Result<SlotId> SlotPool::allocate() {
@@ -29,9 +28,9 @@ Status SlotPool::release(SlotId slot) {
 }
 
 void SlotPool::fill(SlotId slot) {
-  if (poison_ == Poison::off) return;
   const auto bytes = static_cast<std::size_t>(layout_.slot_bytes());
-  std::memset(storage_.data() + static_cast<std::size_t>(slot.value) * bytes, kPoisonByte, bytes);
+  const MemoryRegion memory{storage_.data() + static_cast<std::size_t>(slot.value) * bytes, bytes};
+  fill_with(poison_, storage_.space(), {&memory, 1});
 }
 
 StateView SlotPool::states(int layer) {
@@ -53,6 +52,13 @@ ConvTailView SlotPool::conv_tails(int layer) {
   view.slots = slots();
   view.channels = layout_.heads.channels();
   return view;
+}
+
+MemoryRegion SlotPool::tail_memory(SlotId slot) const {
+  const auto bytes = static_cast<std::size_t>(layout_.tail_bytes());
+  std::byte* first = storage_.data() + slot.value * layout_.slot_bytes() +
+                     layout_.linear_layers * layout_.state_bytes();
+  return {first, bytes, static_cast<std::size_t>(layout_.linear_layers), bytes};
 }
 
 }  // namespace replayssm

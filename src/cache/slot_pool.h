@@ -7,7 +7,7 @@
 #include "cache/id_pool.h"
 #include "cache/poison.h"
 #include "cache/sequence_layout.h"
-#include "core/aligned_buffer.h"
+#include "core/memory_space.h"
 #include "core/result.h"
 #include "ops/views.h"
 
@@ -18,7 +18,9 @@ namespace replayssm {
 // holds nothing in particular when it is allocated. Not thread-safe.
 class SlotPool {
  public:
-  SlotPool(const SequenceLayout& layout, int slots, Poison poison = Poison::off);
+  // Throws OutOfMemory. The space outlives the pool.
+  SlotPool(const SequenceLayout& layout, int slots, MemorySpace& space,
+           Poison poison = Poison::off);
 
   // A slot with one holder. Refused with the numbers when all are held.
   Result<SlotId> allocate();
@@ -36,6 +38,8 @@ class SlotPool {
   // One linear layer's part. Valid as long as the pool.
   StateView states(int layer);
   ConvTailView conv_tails(int layer);
+  // One slot's conv tails, a piece a layer.
+  MemoryRegion tail_memory(SlotId slot) const;
 
  private:
   void fill(SlotId slot);
@@ -43,7 +47,7 @@ class SlotPool {
   SequenceLayout layout_;
   Poison poison_;
   IdPool<SlotId> ids_;
-  AlignedBuffer<std::byte> storage_;  // [slots, slot_bytes]
+  SpaceBuffer storage_;  // [slots, slot_bytes]
 };
 
 }  // namespace replayssm

@@ -107,11 +107,12 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   engine->plan_ = std::move(plan->memory);
   engine->context_length_ = plan->context_length;
 
-  engine->memory_ =
-      std::make_unique<SequenceMemory>(layout,
-                                       PoolSizes{engine->plan_.rows + engine->plan_.kept_rows,
-                                                 engine->plan_.slots, engine->plan_.pages},
-                                       options.poison);
+  auto memory = SequenceMemory::make(layout,
+                                     PoolSizes{engine->plan_.rows + engine->plan_.kept_rows,
+                                               engine->plan_.slots, engine->plan_.pages},
+                                     host_space(), options.poison);
+  if (!memory) return memory.error();
+  engine->memory_ = std::move(*memory);
   engine->runner_ =
       std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
   engine->use_drafter(engine->make_drafter(block, std::move(drafter_weights)));

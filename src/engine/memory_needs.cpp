@@ -86,6 +86,7 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout) {
   needs.ring_per_row = layout.ring_bytes_per_row();
   // Cursors are a few bytes a row and are counted with the conv rings.
   needs.conv_ring_per_row = layout.conv_ring_bytes_per_row() + layout.cursor_bytes_per_row();
+  needs.null_row = layout.cursor_bytes_per_row();
   needs.kv_per_token = layout.kv_bytes_per_token();
   needs.page_tokens = layout.page_tokens;
   return needs;

@@ -79,7 +79,8 @@ Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
     for (const Draft& draft : row.drafts) batch.tokens.push_back(draft.token);
     const auto pages =
         static_cast<std::size_t>(memory_.layout().pages_for(sequence.evaluated() + row.tokens));
-    batch.rows.push_back({span, sequence.memory.pages().first(pages), row.logits});
+    batch.rows.push_back({span, sequence.memory.cursor().committed,
+                          sequence.memory.pages().first(pages), row.logits});
     spans_.push_back(span);
     logit_rows += row.logits;
   }

@@ -9,7 +9,7 @@
 namespace replayssm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x0300'6d73'7379'6c70u;  // "plyssm", version 3
+constexpr std::uint64_t kMagic = 0x0400'6d73'7379'6c70u;  // "plyssm", version 4
 
 std::uint64_t hash(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());

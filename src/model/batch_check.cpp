@@ -27,8 +27,9 @@ Status check_views(const SequenceViews& memory, const ModelConfig& config,
   return {};
 }
 
-Status check_pages(const BatchRow& row, Depth committed, const SequenceViews& memory) {
-  const int positions = committed.tokens + row.span.tokens;
+Status check_pages(const BatchRow& row, const SequenceViews& memory) {
+  if (row.start.tokens < 0) return refuse("row.start", row.start.tokens, "at least 0");
+  const int positions = row.start.tokens + row.span.tokens;
   for (const KvView& kv : memory.kv) {
     const int needed = (positions + kv.page_tokens - 1) / kv.page_tokens;
     if (row.pages.size() < static_cast<std::size_t>(needed)) {
@@ -79,9 +80,7 @@ Status check_batch(const Batch& batch, const SequenceViews& memory, std::size_t 
     if (row.logits < 0 || row.logits > span.tokens) {
       return refuse("row.logits", row.logits, fmt::format("0 .. {}", span.tokens));
     }
-    if (memory.cursors.base[span.row.value] != kNullSlot) {
-      REPLAYSSM_TRY(check_pages(row, memory.cursors.committed[span.row.value], memory));
-    }
+    if (!row.null) REPLAYSSM_TRY(check_pages(row, memory));
     tokens += static_cast<std::size_t>(span.tokens);
     logit_rows += static_cast<std::size_t>(row.logits);
   }

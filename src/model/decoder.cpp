@@ -55,7 +55,7 @@ class Decoder final : public Model {
     REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
     REPLAYSSM_TRY(check_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};
-    step_.begin(batch, memory, weights_.embedding);
+    step_.begin(batch, weights_.embedding);
     report("embedding", activations().hidden, config_.hidden_size);
     keep(hidden, kTapEmbedding, activations().hidden);
     std::size_t linear = 0;

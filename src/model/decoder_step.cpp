@@ -44,8 +44,7 @@ std::int64_t DecoderStep::bytes(const ModelConfig& config, const ModelOptions& o
          Attention::scratch_bytes(threads, config.attention, tokens);
 }
 
-void DecoderStep::begin(const Batch& batch, const SequenceViews& memory,
-                        const WeightMatrix& embedding) {
+void DecoderStep::begin(const Batch& batch, const WeightMatrix& embedding) {
   const StepActivations& act = activations();
   clear_rows();
   tokens_ = static_cast<int>(batch.tokens.size());
@@ -56,11 +55,11 @@ void DecoderStep::begin(const Batch& batch, const SequenceViews& memory,
     all_rows_.push_back(span);
     const auto first = static_cast<std::size_t>(span.first_token);
     const auto count = static_cast<std::size_t>(span.tokens);
-    if (memory.cursors.base[span.row.value] == kNullSlot) {
+    if (row.null) {
       std::fill_n(act.hidden + first * width, count * width, 0.0f);
       continue;
     }
-    place({memory.cursors.committed[span.row.value], span.first_token, span.tokens, row.pages});
+    place({row.start, span.first_token, span.tokens, row.pages});
     embed_tokens(spans_.back(), batch.tokens, embedding);
   }
 }

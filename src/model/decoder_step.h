@@ -29,7 +29,7 @@ class DecoderStep {
 
   // Takes up a step: sorts the rows by phase, embeds the tokens and computes the angles of their
   // positions. Tokens of null rows are embedded as zeros. Precondition: check_batch accepts it.
-  void begin(const Batch& batch, const SequenceViews& memory, const WeightMatrix& embedding);
+  void begin(const Batch& batch, const WeightMatrix& embedding);
   // The same for attention layers alone.
   void begin(std::span<const TokenId> tokens, std::span<const AttentionSpan> spans,
              const WeightMatrix& embedding);

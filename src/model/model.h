@@ -37,10 +37,13 @@ struct SequenceViews {
 };
 
 // One row of a step: `tokens` at positions t .. t + tokens - 1, with t the row's committed depth.
+// Cursors may lie where the host cannot read them, so the host's part of them is said here.
 struct BatchRow {
   RowTokens span;
+  Depth start;                    // t
   std::span<const PageId> pages;  // pages of positions 0 .. t + tokens - 1, in order
   int logits = 0;                 // logits wanted for the last so many tokens
+  bool null = false;              // the row's base is the null slot; start and pages are not used
 };
 
 struct Batch {

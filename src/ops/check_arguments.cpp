@@ -65,6 +65,15 @@ bool ArgumentCheck::Marks::add(std::int32_t index) {
 
 bool ArgumentCheck::Marks::holds(std::int32_t index) const { return marked_[index] == round_; }
 
+Status ArgumentCheck::row_once(RowIndex row, const CursorView& cursors, int rows) {
+  if (row != RowIndex{} && row == cursors.null_row) return {};
+  if (row.value < 0 || row.value >= rows) {
+    return refuse("row", row.value, fmt::format("a row of [0, {})", rows));
+  }
+  if (!rows_.add(row.value)) return refuse("row", row.value, "each row at most once");
+  return {};
+}
+
 Status ArgumentCheck::rows(std::span<const RowTokens> rows, const CursorView& cursors,
                            int memory_rows, StepKind kind, const FoldGeometry& geometry) {
   REPLAYSSM_TRY(present("cursors.committed", cursors.committed));
@@ -73,11 +82,7 @@ Status ArgumentCheck::rows(std::span<const RowTokens> rows, const CursorView& cu
   REPLAYSSM_TRY(present("cursors.home", cursors.home));
   rows_.begin(cursors.rows);
   for (const RowTokens& row : rows) {
-    if (row.row.value < 0 || row.row.value >= std::min(cursors.rows, memory_rows)) {
-      return refuse("row", row.row.value,
-                    fmt::format("a row of [0, {})", std::min(cursors.rows, memory_rows)));
-    }
-    if (!rows_.add(row.row.value)) return refuse("row", row.row.value, "each row at most once");
+    REPLAYSSM_TRY(row_once(row.row, cursors, std::min(cursors.rows, memory_rows)));
     if (row.first_token < 0) return refuse("first_token", row.first_token, "at least 0");
     const int most = kind == StepKind::window ? geometry.window_max() : 1 << 28;
     if (row.tokens < 1 || row.tokens > most) {
@@ -239,10 +244,7 @@ Status ArgumentCheck::advance(const AdvanceArgs& args) {
   rows_.begin(args.cursors.rows);
   for (std::size_t i = 0; i < args.rows.size(); ++i) {
     const RowTokens& row = args.rows[i];
-    if (row.row.value < 0 || row.row.value >= args.cursors.rows) {
-      return refuse("row", row.row.value, fmt::format("a row of [0, {})", args.cursors.rows));
-    }
-    if (!rows_.add(row.row.value)) return refuse("row", row.row.value, "each row at most once");
+    REPLAYSSM_TRY(row_once(row.row, args.cursors, args.cursors.rows));
     if (row.tokens < 1) return refuse("tokens", row.tokens, "at least 1");
     const bool chunk = row.phase == Phase::prefill;
     if (args.accepted[i] < (chunk ? row.tokens : 0) || args.accepted[i] > row.tokens) {

@@ -50,6 +50,8 @@ class ArgumentCheck {
     std::uint32_t round_ = 0;
   };
 
+  // A row of [0, rows) that was not there since begin(), or the null row.
+  Status row_once(RowIndex row, const CursorView& cursors, int rows);
   Status rows(std::span<const RowTokens> rows, const CursorView& cursors, int memory_rows,
               StepKind kind, const FoldGeometry& geometry);
   Status slots(std::span<const RowTokens> rows, const CursorView& cursors, int slots, StepKind kind,

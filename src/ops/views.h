@@ -63,6 +63,9 @@ struct CursorView {
   SlotId* base = nullptr;       // [rows] slot the checkpoint is read from; not read at c == 0
   SlotId* home = nullptr;       // [rows] slot the next fold is written to; may equal base
   int rows = 0;
+  // A row whose base is the null slot for good, with no part of any ring; none: no such row. A step
+  // may name it for any number of rows.
+  RowIndex null_row;
 };
 
 // What a row does in a step. It is said, never inferred from a number of tokens.

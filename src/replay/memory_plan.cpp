@@ -26,7 +26,7 @@ std::int64_t bytes_of_rows(const MemoryNeeds& n, std::int64_t rows) {
 }
 
 std::int64_t fixed_bytes(const MemoryNeeds& n) {
-  return n.weights + n.workspace + n.drafter + n.graphs + n.slots_beyond_rows * n.slot;
+  return n.weights + n.workspace + n.drafter + n.graphs + n.slots_beyond_rows * n.slot + n.null_row;
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ Result<MemoryPlan> plan_memory(const MemoryNeeds& needs) {
       fmt::format("{} x {}{}", plan.slots, format_bytes(needs.slot), cached_slots));
   add("record rings", all_rows * needs.ring_per_row,
       fmt::format("{} x {}{}", all_rows, format_bytes(needs.ring_per_row), cached));
-  add("conv rings", all_rows * needs.conv_ring_per_row,
+  add("conv rings", all_rows * needs.conv_ring_per_row + needs.null_row,
       fmt::format("{} x {}{}", all_rows, format_bytes(needs.conv_ring_per_row), cached));
   add("workspace", needs.workspace, "");
   if (needs.drafter != 0) add("drafter", needs.drafter, "");

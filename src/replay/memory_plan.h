@@ -20,6 +20,7 @@ struct MemoryNeeds {
   std::int64_t slot = 0;          // one checkpoint over all layers, conv tail included
   std::int64_t ring_per_row = 0;  // records over all layers; 0 with replay off
   std::int64_t conv_ring_per_row = 0;
+  std::int64_t null_row = 0;      // of the row that padding names, beyond those
   std::int64_t kv_per_token = 0;  // keys and values over all attention layers
   int page_tokens = 16;
   int context_length = 0;         // the longest request in tokens, > 0

@@ -63,7 +63,7 @@ std::vector<float> ParitySequence::step(std::span<const TokenId> tokens, Phase p
   Batch batch;
   batch.tokens.assign(tokens.begin(), tokens.end());
   const RowTokens span{sequence_.row(), 0, count, phase};
-  batch.rows.push_back({span, sequence_.pages(), count});
+  batch.rows.push_back({span, sequence_.cursor().committed, sequence_.pages(), count});
   const auto rows = static_cast<std::size_t>(config().vocab_rows);
   const auto real = static_cast<std::size_t>(config().vocab_size);
   std::vector<float> padded(tokens.size() * rows);

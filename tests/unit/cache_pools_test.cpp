@@ -1,14 +1,15 @@
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "cache/id_pool.h"
 #include "cache/page_pool.h"
 #include "cache/row_pool.h"
 #include "cache/slot_pool.h"
 #include "core/bfloat16.h"
+#include "memory_spaces.h"
 
 namespace replayssm {
 namespace {
@@ -59,12 +60,38 @@ TEST(IdPool, RefusesToReleaseOrShareWhatNobodyHolds) {
   EXPECT_EQ(pool.free(), 2) << "a refused release must not grow the free list";
 }
 
-TEST(SlotPool, SlotsAreDisjointOverAllLayersAndFillTheStorage) {
+class SlotPoolTest : public InEitherSpace {};
+class RowPoolTest : public InEitherSpace {};
+class PagePoolTest : public InEitherSpace {};
+INSTANTIATE_TEST_SUITE_P(Spaces, SlotPoolTest, testing::Bool(), space_name);
+INSTANTIATE_TEST_SUITE_P(Spaces, RowPoolTest, testing::Bool(), space_name);
+INSTANTIATE_TEST_SUITE_P(Spaces, PagePoolTest, testing::Bool(), space_name);
+
+// One slot's part of a layer's states or conv tails.
+MemoryRegion state_of(const SequenceLayout& layout, const StateView& view, int slot) {
+  return {static_cast<std::byte*>(view.data) +
+              static_cast<std::size_t>(slot) * view.slot_stride * size_of(view.type),
+          static_cast<std::size_t>(layout.state_bytes())};
+}
+MemoryRegion tail_of(const SequenceLayout& layout, const ConvTailView& view, int slot) {
+  return {static_cast<std::byte*>(view.inputs) +
+              static_cast<std::size_t>(slot) * view.slot_stride * size_of(view.type),
+          static_cast<std::size_t>(layout.tail_bytes())};
+}
+
+void fill(MemorySpace& space, const MemoryRegion& region, int byte) {
+  EXPECT_TRUE(space.fill({&region, 1}, static_cast<unsigned char>(byte)).ok());
+}
+
+bool all_are(MemorySpace& space, const MemoryRegion& region, int byte) {
+  const std::vector<std::byte> bytes = bytes_of(space, region);
+  return std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == std::byte(byte); });
+}
+
+TEST_P(SlotPoolTest, SlotsAreDisjointOverAllLayersAndFillTheStorage) {
   const SequenceLayout layout = small_layout();
-  SlotPool pool(layout, 4);
+  SlotPool pool(layout, 4, space());
   EXPECT_EQ(pool.bytes(), 4 * layout.slot_bytes());
-  std::set<const char*> starts;
-  const auto state_elements = layout.heads.state_elements();
   for (int layer = 0; layer < layout.linear_layers; ++layer) {
     const StateView states = pool.states(layer);
     const ConvTailView tails = pool.conv_tails(layer);
@@ -72,129 +99,143 @@ TEST(SlotPool, SlotsAreDisjointOverAllLayersAndFillTheStorage) {
     EXPECT_EQ(states.slot_stride * sizeof(float), static_cast<std::size_t>(layout.slot_bytes()));
     EXPECT_EQ(tails.slot_stride * sizeof(bf16), static_cast<std::size_t>(layout.slot_bytes()));
     for (int slot = 0; slot < 4; ++slot) {
-      auto* state = static_cast<float*>(states.data) + slot * states.slot_stride;
-      std::memset(state, slot * 16 + layer, state_elements * sizeof(float));
-      auto* tail = static_cast<char*>(tails.inputs) + slot * tails.slot_stride * 2;
-      std::memset(tail, 128 + slot * 16 + layer, static_cast<std::size_t>(layout.tail_bytes()));
+      fill(space(), state_of(layout, states, slot), slot * 16 + layer);
+      fill(space(), tail_of(layout, tails, slot), 128 + slot * 16 + layer);
     }
   }
   for (int layer = 0; layer < layout.linear_layers; ++layer) {
-    const StateView states = pool.states(layer);
-    const ConvTailView tails = pool.conv_tails(layer);
     for (int slot = 0; slot < 4; ++slot) {
-      const auto* state = reinterpret_cast<const unsigned char*>(static_cast<float*>(states.data) +
-                                                                 slot * states.slot_stride);
-      for (std::size_t i = 0; i < state_elements * sizeof(float); ++i) {
-        ASSERT_EQ(state[i], slot * 16 + layer);
-      }
-      const auto* tail =
-          static_cast<const unsigned char*>(tails.inputs) + slot * tails.slot_stride * 2;
-      for (std::int64_t i = 0; i < layout.tail_bytes(); ++i) {
-        ASSERT_EQ(tail[i], 128 + slot * 16 + layer);
-      }
+      EXPECT_TRUE(all_are(space(), state_of(layout, pool.states(layer), slot), slot * 16 + layer));
+      const MemoryRegion tail = tail_of(layout, pool.conv_tails(layer), slot);
+      EXPECT_TRUE(all_are(space(), tail, 128 + slot * 16 + layer));
+      EXPECT_EQ(pool.tail_memory(SlotId{slot}).piece(static_cast<std::size_t>(layer)), tail.data);
     }
   }
 }
 
-bool all_nan(const StateView& view, SlotId slot, std::size_t elements) {
-  const float* state = static_cast<const float*>(view.data) + slot.value * view.slot_stride;
-  for (std::size_t i = 0; i < elements; ++i) {
-    if (!std::isnan(state[i])) return false;
-  }
-  return true;
-}
-
-TEST(SlotPool, PoisonFillsASlotWhenItIsTakenAndWhenItIsFree) {
+TEST_P(SlotPoolTest, PoisonFillsASlotWhenItIsTakenAndWhenItIsFree) {
   const SequenceLayout layout = small_layout();
-  SlotPool pool(layout, 2, Poison::on);
-  const StateView view = pool.states(1);
+  SlotPool pool(layout, 2, space(), Poison::on);
   const SlotId slot = pool.allocate().value();
-  EXPECT_TRUE(all_nan(view, slot, layout.heads.state_elements()));
-  auto* state = static_cast<float*>(view.data) + slot.value * view.slot_stride;
-  std::fill_n(state, layout.heads.state_elements(), 1.0f);
+  const MemoryRegion state = state_of(layout, pool.states(1), slot.value);
+  EXPECT_TRUE(all_are(space(), state, kPoisonByte));
+  fill(space(), state, 1);
   ASSERT_TRUE(pool.retain(slot).ok());
   ASSERT_TRUE(pool.release(slot).ok());
-  EXPECT_EQ(state[0], 1.0f) << "still held by another";
+  EXPECT_TRUE(all_are(space(), state, 1)) << "still held by another";
   ASSERT_TRUE(pool.release(slot).ok());
-  EXPECT_TRUE(all_nan(view, slot, layout.heads.state_elements()));
+  EXPECT_TRUE(all_are(space(), state, kPoisonByte));
 }
 
-TEST(RowPool, HasExactlyTheBytesOfItsLayoutAndNoRingsWithReplayOff) {
+TEST_P(RowPoolTest, HasExactlyTheBytesOfItsLayoutAndNoRingsWithReplayOff) {
   SequenceLayout layout = small_layout();
-  RowPool pool(layout, 3);
+  RowPool pool(layout, 3, space());
   EXPECT_EQ(pool.ring_bytes(), 3 * layout.ring_bytes_per_row());
   EXPECT_EQ(pool.conv_ring_bytes(), 3 * layout.conv_ring_bytes_per_row());
-  EXPECT_EQ(pool.cursor_bytes(), 3 * layout.cursor_bytes_per_row());
+  EXPECT_EQ(pool.cursor_bytes(), 4 * layout.cursor_bytes_per_row()) << "the null row has one";
   // 3 layers x 16 rows x (1 key head: 128 bf16 and a scale; 2 value heads: 128 floats and a gate)
   EXPECT_EQ(layout.ring_bytes_per_row(), 3 * 16 * (128 * 2 + 4 + 2 * (128 * 4 + 4)));
   layout.recurrence = Recurrence::packed;
-  EXPECT_EQ(RowPool(layout, 3).ring_bytes(), 0);
+  EXPECT_EQ(RowPool(layout, 3, space()).ring_bytes(), 0);
 }
 
-TEST(RowPool, RowMemoryCoversEveryRingByteOfARowAndNoneOfAnother) {
+TEST_P(RowPoolTest, RowMemoryCoversEveryRingByteOfARowAndNoneOfAnother) {
   const SequenceLayout layout = small_layout();
-  RowPool pool(layout, 3);
-  std::int64_t bytes = 0;
-  for (const auto part : pool.row_memory(RowIndex{1})) {
-    std::memset(part.data(), 1, part.size());
-    bytes += static_cast<std::int64_t>(part.size());
+  RowPool pool(layout, 3, space());
+  std::size_t bytes = 0;
+  for (const MemoryRegion& ring : pool.row_memory(RowIndex{1})) {
+    fill(space(), ring, 1);
+    bytes += ring.total();
   }
-  EXPECT_EQ(bytes, layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row());
+  EXPECT_EQ(static_cast<std::int64_t>(bytes),
+            layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row());
   for (const int other : {0, 2}) {
-    for (const auto part : pool.row_memory(RowIndex{other})) {
-      for (const std::byte b : part) ASSERT_EQ(b, std::byte{0});
+    for (const MemoryRegion& ring : pool.row_memory(RowIndex{other})) {
+      ASSERT_TRUE(all_are(space(), ring, 0));
     }
   }
   // The views of the operations index the same bytes.
-  const RingView ring = pool.rings(2);
-  const auto* corrections = static_cast<const unsigned char*>(ring.corrections);
-  const std::size_t row_bytes = 2 * 16 * 128 * sizeof(float);
-  EXPECT_EQ(corrections[row_bytes - 1], 0);
-  EXPECT_EQ(corrections[row_bytes], 1);
-  EXPECT_EQ(corrections[2 * row_bytes - 1], 1);
-  EXPECT_EQ(corrections[2 * row_bytes], 0);
+  for (int layer = 0; layer < layout.linear_layers; ++layer) {
+    const RingView view = pool.rings(layer);
+    const void* arrays[] = {view.keys, view.key_scales, view.corrections, view.gates,
+                            pool.conv_rings(layer).inputs};
+    for (int row = 0; row < 3; ++row) {
+      const auto memory = pool.row_memory(RowIndex{row});
+      for (std::size_t i = 0; i < memory.size(); ++i) {
+        EXPECT_EQ(memory[i].piece(static_cast<std::size_t>(layer)),
+                  static_cast<const std::byte*>(arrays[i]) +
+                      static_cast<std::size_t>(row) * memory[i].bytes);
+      }
+    }
+  }
+  EXPECT_EQ(pool.row_memory(RowIndex{0})[2].bytes, 2 * 16 * 128 * sizeof(float)) << "corrections";
 }
 
-TEST(RowPool, AReleasedRowForgetsWhereItStood) {
-  RowPool pool(small_layout(), 2);
+TEST_P(RowPoolTest, ACursorIsWrittenWholeOrByItsHomeAloneAndAReleasedRowForgetsIt) {
+  RowPool pool(small_layout(), 2, space());
   const RowIndex row = pool.allocate().value();
-  const CursorView cursors = pool.cursors();
-  cursors.committed[row.value] = Depth{7};
-  cursors.base[row.value] = SlotId{1};
+  const CursorView view = pool.cursors();
+  const auto state = [&](RowIndex r) {
+    return std::vector<int>{value_at(space(), view.committed, r.value).tokens,
+                            value_at(space(), view.checkpoint, r.value).tokens,
+                            value_at(space(), view.base, r.value).value,
+                            value_at(space(), view.home, r.value).value};
+  };
+  const std::vector<int> nowhere{0, 0, -1, -1};
+  EXPECT_EQ(state(row), nowhere);
+  ASSERT_TRUE(pool.set_cursor(row, {Depth{13}, Depth{8}}, SlotId{1}, SlotId{2}).ok());
+  EXPECT_EQ(state(row), (std::vector<int>{13, 8, 1, 2}));
+  ASSERT_TRUE(pool.set_home(row, SlotId{5}).ok());
+  EXPECT_EQ(state(row), (std::vector<int>{13, 8, 1, 5}));
+  EXPECT_EQ(state(RowIndex{1 - row.value}), nowhere);
+  EXPECT_EQ(state(pool.null_row()), nowhere);
   ASSERT_TRUE(pool.release(row).ok());
-  EXPECT_EQ(cursors.committed[row.value], Depth{0});
-  EXPECT_EQ(cursors.base[row.value], kNullSlot);
+  EXPECT_EQ(state(row), nowhere);
   EXPECT_FALSE(pool.release(row).ok());
 }
 
-TEST(PagePool, PagesOfAllLayersAreDisjointAndCopyTakesTheFirstPositionsOnly) {
+TEST_P(RowPoolTest, TheNullRowIsNeverHandedOut) {
+  RowPool pool(small_layout(), 2, space());
+  EXPECT_EQ(pool.cursors().null_row, pool.null_row());
+  EXPECT_LT(pool.null_row().value, pool.cursors().rows);
+  EXPECT_EQ(pool.rings(0).rows, 2) << "it has no ring";
+  EXPECT_NE(pool.allocate().value(), pool.null_row());
+  EXPECT_NE(pool.allocate().value(), pool.null_row());
+  EXPECT_FALSE(pool.allocate().ok());
+  EXPECT_FALSE(pool.release(pool.null_row()).ok());
+}
+
+TEST_P(PagePoolTest, PagesOfAllLayersAreDisjointAndCopyTakesTheFirstPositionsOnly) {
   SequenceLayout layout = small_layout();
   layout.attention_layers = 2;
   layout.draft = {2, 3, 32, 0};  // narrower than the model's
-  PagePool pool(layout, 3);
+  PagePool pool(layout, 3, space());
   EXPECT_EQ(pool.bytes(), 3 * layout.page_bytes());
   const PageId from = pool.allocate().value();
   const PageId to = pool.allocate().value();
-  unsigned char mark = 1;
+  const auto keys = [&](int layer, PageId page, int i) {
+    return MemoryRegion{pool.keys_at(layer, page, i), pool.position_bytes(layer)};
+  };
+  const auto values = [&](int layer, PageId page, int i) {
+    return MemoryRegion{pool.values_at(layer, page, i), pool.position_bytes(layer)};
+  };
+  int mark = 1;
   for (int layer = 0; layer < layout.kv_layers(); ++layer) {
     for (int i = 0; i < layout.page_tokens; ++i) {
-      std::memset(pool.keys_at(layer, from, i), mark++, pool.position_bytes(layer));
-      std::memset(pool.values_at(layer, from, i), mark++, pool.position_bytes(layer));
+      fill(space(), keys(layer, from, i), mark++);
+      fill(space(), values(layer, from, i), mark++);
     }
   }
-  pool.copy(from, to, 3);
+  ASSERT_TRUE(pool.copy(from, to, 3).ok());
   mark = 1;
   for (int layer = 0; layer < layout.kv_layers(); ++layer) {
-    const KvView kv = pool.kv(layer);
-    EXPECT_EQ(kv.keys, pool.keys_at(layer, PageId{0}, 0));
+    EXPECT_EQ(pool.kv(layer).keys, pool.keys_at(layer, PageId{0}, 0));
     for (int i = 0; i < layout.page_tokens; ++i) {
-      EXPECT_EQ(pool.keys_at(layer, from, i)[0], std::byte{mark});
-      EXPECT_EQ(pool.keys_at(layer, from, i)[pool.position_bytes(layer) - 1], std::byte{mark});
-      EXPECT_EQ(pool.keys_at(layer, to, i)[pool.position_bytes(layer) - 1],
-                std::byte{static_cast<unsigned char>(i < 3 ? mark : 0)});
+      EXPECT_TRUE(all_are(space(), keys(layer, from, i), mark));
+      EXPECT_TRUE(all_are(space(), keys(layer, to, i), i < 3 ? mark : 0));
       ++mark;
-      EXPECT_EQ(pool.values_at(layer, to, i)[0],
-                std::byte{static_cast<unsigned char>(i < 3 ? mark : 0)});
+      EXPECT_TRUE(all_are(space(), values(layer, from, i), mark));
+      EXPECT_TRUE(all_are(space(), values(layer, to, i), i < 3 ? mark : 0));
       ++mark;
     }
   }

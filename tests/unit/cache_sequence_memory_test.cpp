@@ -8,7 +8,7 @@
 
 #include "cache/sequence_image.h"
 #include "cache/sequence_memory.h"
-#include "ops/linear_ops.h"
+#include "memory_spaces.h"
 
 namespace replayssm {
 namespace {
@@ -28,43 +28,119 @@ SequenceLayout layout_of(Recurrence recurrence = Recurrence::replay) {
   return layout;
 }
 
+struct RowState {
+  Cursor cursor;
+  SlotId base, home;
+  bool operator==(const RowState&) const = default;
+};
+
+// What the operations find of a row.
+RowState row_state(SequenceMemory& memory, RowIndex row) {
+  const CursorView& view = memory.views().cursors;
+  MemorySpace& space = memory.space();
+  return {{value_at(space, view.committed, row.value), value_at(space, view.checkpoint, row.value)},
+          value_at(space, view.base, row.value),
+          value_at(space, view.home, row.value)};
+}
+
 // Does what a step of the engine does to memory, without computing anything.
 void step(SequenceMemory& memory, Residence& sequence, int tokens, Phase phase) {
   ASSERT_TRUE(memory.prepare(sequence, tokens, phase).ok());
-  const auto row = static_cast<std::size_t>(sequence.row().value);
-  const CursorView& cursors = memory.views().cursors;
-  const bool writes = memory.layout().recurrence == Recurrence::packed ||
-                      memory.blocks_folded(sequence, tokens, phase) > 0;
-  if (writes) {
-    EXPECT_EQ(memory.slots().references(cursors.home[row]), 1) << "a slot has one writer";
-  }
+  const RowState before = row_state(memory, sequence.row());
+  EXPECT_EQ(before, (RowState{sequence.cursor(), sequence.base(), sequence.home()}));
+  const bool packed = memory.layout().recurrence == Recurrence::packed;
   const int blocks = memory.blocks_folded(sequence, tokens, phase);
-  const Cursor before = sequence.cursor();
+  const bool writes = packed || blocks > 0;
+  if (writes) {
+    EXPECT_EQ(memory.slots().references(before.home), 1) << "a slot has one writer";
+  }
   memory.settle(sequence, tokens, tokens, phase);
   // As advance would.
-  cursors.committed[row] = before.committed + tokens;
-  cursors.checkpoint[row] = memory.layout().recurrence == Recurrence::packed
-                                ? cursors.committed[row]
-                                : before.checkpoint + blocks * kBlock;
-  if (writes) cursors.base[row] = cursors.home[row];
-  EXPECT_EQ(cursors.committed[row], sequence.cursor().committed);
-  EXPECT_EQ(cursors.checkpoint[row], sequence.cursor().checkpoint);
-  EXPECT_EQ(cursors.base[row], sequence.base());
-  EXPECT_EQ(cursors.home[row], sequence.home());
+  RowState after = before;
+  after.cursor.committed += tokens;
+  after.cursor.checkpoint =
+      packed ? after.cursor.committed : before.cursor.checkpoint + blocks * kBlock;
+  if (writes) after.base = before.home;
+  EXPECT_EQ(after, (RowState{sequence.cursor(), sequence.base(), sequence.home()}));
+  ASSERT_TRUE(memory.rows().set_cursor(sequence.row(), after.cursor, after.base, after.home).ok());
 }
 
-TEST(SequenceMemory, BytesAreExactlyThoseOfTheLayout) {
+// All bytes of the row's rings.
+std::vector<std::byte> rings_of(SequenceMemory& memory, const Residence& sequence) {
+  std::vector<std::byte> all;
+  for (const MemoryRegion& ring : memory.rows().row_memory(sequence.row())) {
+    const auto bytes = bytes_of(memory.space(), ring);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+class SequenceMemoryTest : public InEitherSpace {};
+class SequenceImageTest : public InEitherSpace {};
+INSTANTIATE_TEST_SUITE_P(Spaces, SequenceMemoryTest, testing::Bool(), space_name);
+INSTANTIATE_TEST_SUITE_P(Spaces, SequenceImageTest, testing::Bool(), space_name);
+
+TEST_P(SequenceMemoryTest, BytesAreExactlyThoseOfTheLayout) {
   const SequenceLayout layout = layout_of();
-  const SequenceMemory memory(layout, {3, 5, 7});
+  const SequenceMemory memory(layout, {3, 5, 7}, space());
   EXPECT_EQ(memory.bytes(),
             5 * layout.slot_bytes() +
-                3 * (layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row() +
-                     layout.cursor_bytes_per_row()) +
-                7 * layout.page_bytes());
+                3 * (layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row()) +
+                (3 + 1) * layout.cursor_bytes_per_row() + 7 * layout.page_bytes());
 }
 
-TEST(SequenceMemory, AloneASequenceFoldsInPlaceAndUsesOneSlot) {
-  SequenceMemory memory(layout_of(), {1, 1, 20});
+TEST(SequenceMemory, WhatASpaceCannotGiveIsRefusedInItsWordsAndNothingIsHeld) {
+  const SequenceLayout layout = layout_of();
+  GuardedSpace space;
+  const auto bytes = static_cast<std::size_t>(SequenceMemory(layout, {3, 5, 7}).bytes());
+  space.limit(bytes - 1);
+  const auto refused = SequenceMemory::make(layout, {3, 5, 7}, space);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            fmt::format("device memory: {} bytes are needed, {} are free", 7 * layout.page_bytes(),
+                        7 * layout.page_bytes() - 1));
+  space.limit(bytes);
+  EXPECT_TRUE(SequenceMemory::make(layout, {3, 5, 7}, space).ok());
+}
+
+// A device takes microseconds for every part of an operation, whatever its size.
+TEST(SequenceMemory, TransfersTakeAsManyPartsForManyLayersAsForOne) {
+  for (const int layers : {1, 12}) {
+    SequenceLayout layout = layout_of();
+    layout.linear_layers = layout.attention_layers = layers;
+    GuardedSpace space;
+    SequenceMemory memory(layout, {4, 4, 40}, space);
+    const auto parts_of = [&](auto&& operation) {
+      const int before = space.parts();
+      operation();
+      return space.parts() - before;
+    };
+    Residence parent, child, checkpoint;
+    EXPECT_EQ(parts_of([&] { parent = memory.admit().value(); }), 1) << "the cursor";
+    EXPECT_EQ(parts_of([&] { ASSERT_TRUE(memory.prepare(parent, 14, Phase::prefill).ok()); }), 0);
+    memory.settle(parent, 14, 14, Phase::prefill);
+    EXPECT_EQ(parts_of([&] { child = memory.fork(parent).value(); }), 5 + 2 + 1)
+        << "rings, a page with no drafter's part in it, the cursor";
+    EXPECT_EQ(parts_of([&] { child = memory.fork_at(parent, Depth{8}).value(); }), 5 + 3 + 1 + 1)
+        << "rings, conv tail, the cursor; and the cursor of the row that the first child gave back";
+    EXPECT_EQ(parts_of([&] { checkpoint = memory.checkpoint_of(parent).value(); }), 0);
+    // The block is complete with two more; then the step needs a home.
+    ASSERT_TRUE(memory.prepare(parent, 2, Phase::prefill).ok());
+    memory.settle(parent, 2, 2, Phase::prefill);
+    EXPECT_EQ(parts_of([&] { ASSERT_TRUE(memory.prepare(parent, 1, Phase::decode).ok()); }), 1);
+    EXPECT_NE(parent.home(), parent.base());
+  }
+}
+
+TEST(GuardedSpaceDeathTest, TheHostMayNotTouchItsAddresses) {
+  GuardedSpace space;
+  const SpaceBuffer buffer(space, 100);
+  EXPECT_DEATH(*buffer.data() = std::byte{1}, "");
+  EXPECT_EQ(bytes_of(space, buffer.whole()), std::vector<std::byte>(100));
+}
+
+TEST_P(SequenceMemoryTest, AloneASequenceFoldsInPlaceAndUsesOneSlot) {
+  SequenceMemory memory(layout_of(), {1, 1, 20}, space());
   Residence sequence = memory.admit().value();
   const SlotId slot = sequence.base();
   step(memory, sequence, 13, Phase::prefill);
@@ -76,8 +152,8 @@ TEST(SequenceMemory, AloneASequenceFoldsInPlaceAndUsesOneSlot) {
   EXPECT_EQ(memory.pages().used(), 11);
 }
 
-TEST(SequenceMemory, ForksShareOneBaseUntilEachFoldsIntoItsOwnHome) {
-  SequenceMemory memory(layout_of(), {4, 4, 40});
+TEST_P(SequenceMemoryTest, ForksShareOneBaseUntilEachFoldsIntoItsOwnHome) {
+  SequenceMemory memory(layout_of(), {4, 4, 40}, space());
   std::vector<Residence> all;
   all.push_back(memory.admit().value());
   step(memory, all[0], 12, Phase::prefill);  // checkpoint 8, pending 4
@@ -97,25 +173,30 @@ TEST(SequenceMemory, ForksShareOneBaseUntilEachFoldsIntoItsOwnHome) {
   }
 }
 
-TEST(SequenceMemory, ForkCopiesTheLastPartialPageAndSharesTheFullOnes) {
-  SequenceMemory memory(layout_of(), {2, 2, 8});
+TEST_P(SequenceMemoryTest, ForkCopiesTheLastPartialPageAndSharesTheFullOnes) {
+  SequenceMemory memory(layout_of(), {2, 2, 8}, space());
   Residence parent = memory.admit().value();
   step(memory, parent, 6, Phase::prefill);
-  std::memset(memory.pages().keys_at(0, parent.pages()[1], 1), 9, memory.pages().position_bytes(0));
+  const auto key_of = [&](const Residence& sequence) {
+    return MemoryRegion{memory.pages().keys_at(0, sequence.pages()[1], 1),
+                        memory.pages().position_bytes(0)};
+  };
+  const MemoryRegion key = key_of(parent);
+  ASSERT_TRUE(space().fill({&key, 1}, 9).ok());
   const Residence child = memory.fork(parent).value();
   ASSERT_EQ(child.pages().size(), 2u);
   EXPECT_EQ(child.pages()[0], parent.pages()[0]);
   EXPECT_NE(child.pages()[1], parent.pages()[1]);
-  EXPECT_EQ(memory.pages().keys_at(0, child.pages()[1], 1)[5], std::byte{9});
+  EXPECT_EQ(bytes_of(space(), key_of(child))[5], std::byte{9});
   EXPECT_EQ(memory.pages().references(child.pages()[0]), 2);
 }
 
 // One token in, the position before is the beginning: nothing is read or copied for it.
-TEST(SequenceMemory, WithoutAttentionLayersNoPagesAreNeeded) {
+TEST_P(SequenceMemoryTest, WithoutAttentionLayersNoPagesAreNeeded) {
   SequenceLayout layout = layout_of();
   layout.attention_layers = 0;
   layout.kv_heads = 0;
-  SequenceMemory memory(layout, {3, 4, 0});
+  SequenceMemory memory(layout, {3, 4, 0}, space());
   auto sequence = memory.admit();
   ASSERT_TRUE(sequence.ok());
   step(memory, *sequence, 11, Phase::prefill);
@@ -125,30 +206,23 @@ TEST(SequenceMemory, WithoutAttentionLayersNoPagesAreNeeded) {
   EXPECT_TRUE(memory.checkpoint_of(*sequence).ok());
 }
 
-TEST(SequenceMemory, AForkBeforeTheFirstTokenIsAnEmptySequence) {
-  SequenceMemory memory(layout_of(), {3, 3, 8}, Poison::on);
+TEST_P(SequenceMemoryTest, AForkBeforeTheFirstTokenIsAnEmptySequence) {
+  SequenceMemory memory(layout_of(), {3, 3, 8}, space(), Poison::on);
   Residence parent = memory.admit().value();
   step(memory, parent, 1, Phase::prefill);
   const Residence neighbour = memory.admit().value();
-  const auto bytes_of = [&](const Residence& sequence) {
-    std::vector<std::byte> bytes;
-    for (const auto part : memory.rows().row_memory(sequence.row())) {
-      bytes.insert(bytes.end(), part.begin(), part.end());
-    }
-    return bytes;
-  };
-  const auto parent_before = bytes_of(parent);
-  const auto neighbour_before = bytes_of(neighbour);
+  const auto parent_before = rings_of(memory, parent);
+  const auto neighbour_before = rings_of(memory, neighbour);
   auto fork = memory.fork_at(parent, Depth{0});
   ASSERT_TRUE(fork.ok());
   EXPECT_EQ(fork->cursor(), Cursor{});
   EXPECT_TRUE(fork->pages().empty());
-  EXPECT_EQ(bytes_of(parent), parent_before);
-  EXPECT_EQ(bytes_of(neighbour), neighbour_before);
+  EXPECT_EQ(rings_of(memory, parent), parent_before);
+  EXPECT_EQ(rings_of(memory, neighbour), neighbour_before);
 }
 
-TEST(SequenceMemory, ASharedCheckpointWithNoFreeSlotWaitsAndChangesNothing) {
-  SequenceMemory memory(layout_of(), {3, 1, 40});
+TEST_P(SequenceMemoryTest, ASharedCheckpointWithNoFreeSlotWaitsAndChangesNothing) {
+  SequenceMemory memory(layout_of(), {3, 1, 40}, space());
   Residence parent = memory.admit().value();
   step(memory, parent, 16, Phase::prefill);  // pending 8: the next step folds
   Residence child = memory.fork(parent).value();
@@ -162,8 +236,8 @@ TEST(SequenceMemory, ASharedCheckpointWithNoFreeSlotWaitsAndChangesNothing) {
   EXPECT_TRUE(memory.prepare(child, 1, Phase::decode).ok());
 }
 
-TEST(SequenceMemory, RefusalsNameWhatIsMissingAndHoldNothing) {
-  SequenceMemory memory(layout_of(), {1, 2, 3});
+TEST_P(SequenceMemoryTest, RefusalsNameWhatIsMissingAndHoldNothing) {
+  SequenceMemory memory(layout_of(), {1, 2, 3}, space());
   EXPECT_FALSE(memory.admit(Cursor{Depth{13}, Depth{8}}).ok()) << "four pages are needed";
   EXPECT_FALSE(memory.admit(Cursor{Depth{8}, Depth{4}}).ok()) << "not a multiple of the block";
   EXPECT_FALSE(memory.admit(Cursor{Depth{20}, Depth{8}}).ok()) << "too many pending";
@@ -179,8 +253,8 @@ TEST(SequenceMemory, RefusalsNameWhatIsMissingAndHoldNothing) {
   EXPECT_EQ(memory.pages().used(), 0);
 }
 
-TEST(SequenceMemory, WithReplayOffEveryStepNeedsAHomeOfItsOwn) {
-  SequenceMemory memory(layout_of(Recurrence::packed), {2, 2, 8});
+TEST_P(SequenceMemoryTest, WithReplayOffEveryStepNeedsAHomeOfItsOwn) {
+  SequenceMemory memory(layout_of(Recurrence::packed), {2, 2, 8}, space());
   Residence parent = memory.admit().value();
   step(memory, parent, 5, Phase::prefill);
   EXPECT_EQ(parent.cursor().checkpoint, Depth{5});
@@ -192,9 +266,9 @@ TEST(SequenceMemory, WithReplayOffEveryStepNeedsAHomeOfItsOwn) {
 }
 
 // A storm of admissions, forks, steps and ends: nothing leaks, no slot has two writers.
-TEST(SequenceMemory, CountersReturnToTheirStartValuesAfterAStorm) {
+TEST_P(SequenceMemoryTest, CountersReturnToTheirStartValuesAfterAStorm) {
   for (const Recurrence recurrence : {Recurrence::replay, Recurrence::packed}) {
-    SequenceMemory memory(layout_of(recurrence), {6, 6, 60}, Poison::on);
+    SequenceMemory memory(layout_of(recurrence), {6, 6, 60}, space(), Poison::on);
     std::mt19937 random(7);
     std::vector<Residence> live;
     for (int i = 0; i < 3000; ++i) {
@@ -224,8 +298,8 @@ TEST(SequenceMemory, CountersReturnToTheirStartValuesAfterAStorm) {
 }
 
 // With as many slots as rows somebody can always fold, whatever is shared: the engine never stalls.
-TEST(SequenceMemory, SomeForkCanAlwaysFoldWithOneSlotARow) {
-  SequenceMemory memory(layout_of(), {4, 4, 60});
+TEST_P(SequenceMemoryTest, SomeForkCanAlwaysFoldWithOneSlotARow) {
+  SequenceMemory memory(layout_of(), {4, 4, 60}, space());
   std::vector<Residence> all;
   all.push_back(memory.admit().value());
   step(memory, all[0], 16, Phase::prefill);
@@ -243,25 +317,25 @@ TEST(SequenceMemory, SomeForkCanAlwaysFoldWithOneSlotARow) {
 // Fills everything that belongs to a sequence with bytes that depend on the place.
 void scribble(SequenceMemory& memory, const Residence& sequence) {
   std::mt19937 random(11);
-  const auto fill = [&](void* data, std::size_t floats) {
-    for (std::size_t i = 0; i < floats; ++i) {
-      static_cast<float*>(data)[i] = static_cast<float>(random() % 1000) / 7.0f;
+  const auto fill = [&](const MemoryRegion& region) {
+    std::vector<std::byte> bytes(region.total());
+    for (std::size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+      const float value = static_cast<float>(random() % 1000) / 7.0f;
+      std::memcpy(bytes.data() + i, &value, sizeof(float));
     }
+    put_bytes(memory.space(), region, std::move(bytes));
   };
-  for (const auto part : memory.rows().row_memory(sequence.row()))
-    fill(part.data(), part.size() / 4);
+  for (const MemoryRegion& ring : memory.rows().row_memory(sequence.row())) fill(ring);
   for (const StateView& view : memory.views().states) {
-    fill(static_cast<float*>(view.data) + sequence.base().value * view.slot_stride,
-         memory.layout().heads.state_elements());
+    float* state = static_cast<float*>(view.data) + sequence.base().value * view.slot_stride;
+    fill({reinterpret_cast<std::byte*>(state),
+          memory.layout().heads.state_elements() * sizeof(float)});
   }
-  for (const ConvTailView& view : memory.views().conv_tails) {
-    fill(static_cast<float*>(view.inputs) + sequence.base().value * view.slot_stride,
-         static_cast<std::size_t>(3 * view.channels));
-  }
+  fill(memory.slots().tail_memory(sequence.base()));
   for (int i = 0; i < sequence.cursor().committed.tokens; ++i) {
     const PageId page = sequence.pages()[static_cast<std::size_t>(i / 4)];
-    fill(memory.pages().keys_at(0, page, i % 4), 64);
-    fill(memory.pages().values_at(0, page, i % 4), 64);
+    fill({memory.pages().keys_at(0, page, i % 4), memory.pages().position_bytes(0)});
+    fill({memory.pages().values_at(0, page, i % 4), memory.pages().position_bytes(0)});
   }
 }
 
@@ -274,52 +348,48 @@ std::vector<std::byte> image_of(SequenceMemory& memory, const Residence& sequenc
   return bytes;
 }
 
-TEST(SequenceImage, RoundTripsThroughPoolsOfOtherSizes) {
-  ThreadPool threads(1);
-  const auto ops = make_cpu_ops(threads);
+TEST_P(SequenceImageTest, RoundTripsThroughPoolsOfOtherSizes) {
   for (const auto& [t, c] : {std::pair{0, 0}, {1, 0}, {5, 0}, {8, 0}, {13, 8}, {16, 8}, {40, 32}}) {
-    SequenceMemory source(layout_of(), {2, 2, 20}, Poison::on);
+    SequenceMemory source(layout_of(), {2, 2, 20}, space(), Poison::on);
     const Residence other = source.admit().value();
     const Residence sequence = source.admit(Cursor{Depth{t}, Depth{c}}).value();
     scribble(source, sequence);
-    const auto image = image_of(source, sequence, *ops);
+    const auto image = image_of(source, sequence, ops());
 
     SequenceLayout roomy = layout_of();
     roomy.geometry = FoldGeometry::make(kBlock, 8).value();
     roomy.page_tokens = 16;
-    SequenceMemory target(roomy, {5, 5, 20}, Poison::on);
+    SequenceMemory target(roomy, {5, 5, 20}, space(), Poison::on);
     const Residence elsewhere = target.admit().value();
     ByteReader in(image);
-    const auto restored = read_image(target, *ops, in);
+    const auto restored = read_image(target, ops(), in);
     ASSERT_TRUE(restored.ok()) << restored.error().message;
     EXPECT_EQ(in.left(), 0u);
     EXPECT_EQ(restored->cursor(), sequence.cursor());
-    EXPECT_EQ(image_of(target, *restored, *ops), image) << "t " << t << " c " << c;
+    EXPECT_EQ(image_of(target, *restored, ops()), image) << "t " << t << " c " << c;
   }
 }
 
-TEST(SequenceImage, RefusesOtherFormatsByNameAndTruncationAndHoldsNothing) {
-  ThreadPool threads(1);
-  const auto ops = make_cpu_ops(threads);
-  SequenceMemory source(layout_of(), {1, 1, 20});
+TEST_P(SequenceImageTest, RefusesOtherFormatsByNameAndTruncationAndHoldsNothing) {
+  SequenceMemory source(layout_of(), {1, 1, 20}, space());
   const Residence sequence = source.admit(Cursor{Depth{13}, Depth{8}}).value();
   scribble(source, sequence);
-  const auto image = image_of(source, sequence, *ops);
+  const auto image = image_of(source, sequence, ops());
 
   SequenceLayout other = layout_of();
   other.geometry = FoldGeometry::make(16, 1).value();
-  SequenceMemory sixteen(other, {1, 1, 20});
+  SequenceMemory sixteen(other, {1, 1, 20}, space());
   ByteReader in(image);
-  const auto refused = read_image(sixteen, *ops, in);
+  const auto refused = read_image(sixteen, ops(), in);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
             "serialised sequence: fold block: 8 is not accepted; expected 16");
 
-  SequenceMemory same(layout_of(), {1, 1, 20});
+  SequenceMemory same(layout_of(), {1, 1, 20}, space());
   for (const std::size_t kept :
        {std::size_t{0}, std::size_t{3}, std::size_t{50}, std::size_t{5000}, image.size() - 1}) {
     ByteReader cut(std::span<const std::byte>(image).first(kept));
-    EXPECT_FALSE(read_image(same, *ops, cut).ok()) << kept;
+    EXPECT_FALSE(read_image(same, ops(), cut).ok()) << kept;
     EXPECT_EQ(same.rows().used() + same.slots().used() + same.pages().used(), 0) << kept;
   }
 }

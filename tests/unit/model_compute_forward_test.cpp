@@ -152,6 +152,7 @@ TEST(Forward, ANullRowTouchesNothingAndItsMatesDoNotNotice) {
   Batch batch;
   model.prepare({{1, {9, 9}, Phase::decode}, {0, some_tokens(6), Phase::prefill}}, batch);
   views.cursors.base[model.sequence(1).row().value] = kNullSlot;
+  batch.rows[0].null = true;
   batch.rows[0].pages = {};  // a padding row holds none
   std::vector<float> logits(8 * 53);
   const Status status = model.forward(batch, logits);

@@ -124,7 +124,10 @@ void TinyModel::prepare(const std::vector<Part>& parts, Batch& batch) {
     must(memory_->prepare(sequence, count, part.phase));
     const int first = static_cast<int>(batch.tokens.size());
     batch.tokens.insert(batch.tokens.end(), part.tokens.begin(), part.tokens.end());
-    batch.rows.push_back({{sequence.row(), first, count, part.phase}, sequence.pages(), count});
+    batch.rows.push_back({{sequence.row(), first, count, part.phase},
+                          sequence.cursor().committed,
+                          sequence.pages(),
+                          count});
   }
 }
 

@@ -1,0 +1,122 @@
+// A prefix cache over pools that the host cannot touch behaves as over its own.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "cache/prefix_cache.h"
+#include "cache/sequence_image.h"
+#include "memory_spaces.h"
+
+namespace replayssm {
+namespace {
+
+SequenceLayout small_layout() {
+  SequenceLayout layout;
+  layout.linear_layers = 2;
+  layout.attention_layers = 1;
+  layout.heads = {GateKind::gdn, 1, 1};
+  layout.kv_heads = 1;
+  layout.head_dim = 64;
+  layout.geometry = FoldGeometry::make(8, 1).value();
+  layout.page_tokens = 4;
+  return layout;
+}
+
+class PrefixCacheTest : public InEitherSpace {
+ protected:
+  // A sequence of 13 tokens whose memory was written, each array with a byte of its own.
+  Residence written_sequence() {
+    Residence sequence = memory_.admit({Depth{13}, Depth{8}}).value();
+    int byte = 1;
+    for (const MemoryRegion& region : regions_of(sequence)) {
+      EXPECT_TRUE(space().fill({&region, 1}, static_cast<unsigned char>(byte++)).ok());
+    }
+    return sequence;
+  }
+
+  // Rings, conv tails and pages of a sequence.
+  std::vector<MemoryRegion> regions_of(const Residence& sequence) {
+    const auto rings = memory_.rows().row_memory(sequence.row());
+    std::vector<MemoryRegion> all(rings.begin(), rings.end());
+    all.push_back(memory_.slots().tail_memory(sequence.base()));
+    for (const PageId page : sequence.pages()) {
+      all.push_back(memory_.pages().page_memory(page, memory_.layout().page_tokens)[0]);
+    }
+    return all;
+  }
+
+  // The image says all that a sequence reads.
+  std::vector<std::byte> image_of(const Residence& sequence) {
+    ByteWriter out;
+    EXPECT_TRUE(write_image(memory_, sequence, ops(), out).ok());
+    return std::move(out).take();
+  }
+
+  SequenceMemory memory_{small_layout(), {4, 6, 24}, space(), Poison::on};
+  PrefixCache cache_{memory_, ops(), {2, std::int64_t{1} << 22}};
+  std::vector<TokenId> tokens_ = [] {
+    std::vector<TokenId> tokens(13);
+    std::iota(tokens.begin(), tokens.end(), 1);
+    return tokens;
+  }();
+};
+
+INSTANTIATE_TEST_SUITE_P(Spaces, PrefixCacheTest, testing::Bool(), space_name);
+
+TEST_P(PrefixCacheTest, AResumedSequenceHasTheBytesOfTheOneThatWasKept) {
+  const Residence sequence = written_sequence();
+  const auto before = image_of(sequence);
+  ASSERT_TRUE(cache_.keep_fork(tokens_, sequence).value());
+  const auto match = cache_.find(tokens_, 13);
+  ASSERT_EQ(match.tokens, 13);
+  const auto resumed = cache_.resume(match);
+  ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+  EXPECT_EQ(image_of(*resumed), before);
+}
+
+TEST_P(PrefixCacheTest, AnEntryGoesToTheHostAndComesBackAsItWas) {
+  const auto before = [&] {
+    Residence sequence = written_sequence();
+    const auto image = image_of(sequence);
+    EXPECT_TRUE(cache_.keep(tokens_, std::move(sequence)));
+    return image;
+  }();
+  ASSERT_TRUE(cache_.evict_one());
+  EXPECT_GT(cache_.host_bytes(), 0);
+  EXPECT_EQ(memory_.pages().used(), 0);
+  const auto resumed = cache_.resume(cache_.find(tokens_, 13));
+  ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+  EXPECT_EQ(cache_.host_restores(), 1);
+  EXPECT_EQ(image_of(*resumed), before);
+}
+
+TEST_P(PrefixCacheTest, ACheckpointServesItsDepthWithTheConvTailInTheRing) {
+  const Residence sequence = written_sequence();
+  const auto depth = std::span<const TokenId>(tokens_).first(8);
+  ASSERT_TRUE(cache_.keep_checkpoint(depth, sequence).value());
+  const auto resumed = cache_.resume(cache_.find(depth, 8));
+  ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+  EXPECT_EQ(resumed->cursor(), (Cursor{Depth{8}, Depth{8}}));
+  // Inputs 5, 6 and 7 of every layer stand in the ring as they do in the tail.
+  const MemoryRegion tails = memory_.slots().tail_memory(resumed->base());
+  const MemoryRegion rings = memory_.rows().row_memory(resumed->row()).back();
+  const auto tail = bytes_of(space(), tails);
+  const auto ring = bytes_of(space(), rings);
+  const std::size_t bytes = tails.bytes / 3;
+  for (std::size_t layer = 0; layer < tails.count; ++layer) {
+    for (int i = 0; i < 3; ++i) {
+      const auto row = static_cast<std::size_t>(small_layout().geometry.conv_row(Depth{5 + i}));
+      EXPECT_TRUE(std::equal(
+          tail.begin() + static_cast<std::ptrdiff_t>(layer * tails.bytes + i * bytes),
+          tail.begin() + static_cast<std::ptrdiff_t>(layer * tails.bytes + (i + 1) * bytes),
+          ring.begin() + static_cast<std::ptrdiff_t>(layer * rings.bytes + row * bytes)));
+    }
+  }
+  // It has no row of its own: to the host it goes by one that it borrows.
+  ASSERT_TRUE(cache_.evict_one());
+  EXPECT_TRUE(cache_.resume(cache_.find(depth, 8)).ok());
+}
+
+}  // namespace
+}  // namespace replayssm
