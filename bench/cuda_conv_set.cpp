@@ -65,6 +65,7 @@ cuda::ConvLaunch CudaConvSet::at(int step) const {
   launch.weight = weight_.as<float>();
   launch.input = input_.as<bf16>() + inputs;
   launch.out = out_.as<bf16>() + inputs;
+  launch.input_stride = options_.channels;
   launch.channels = options_.channels;
   launch.conv_rows = conv_rows();
   launch.fold_block = options_.fold_block;

@@ -80,8 +80,8 @@ Result<const StoredTensor*> TensorReader::find(const std::string& name,
 Status TensorReader::read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                                  Copies& copies, WeightMatrix& out) {
   if (files_ == nullptr) {
-    const auto& made = copies.emplace_back(dummy_matrix(name, rows, cols));
-    out = {static_cast<int>(rows), static_cast<int>(cols), DType::bf16, made.data()};
+    out = {static_cast<int>(rows), static_cast<int>(cols), DType::bf16, nullptr};
+    if (!shapes_only_) out.data = copies.emplace_back(dummy_matrix(name, rows, cols)).data();
     bytes_ += out.bytes();
     return {};
   }
@@ -143,6 +143,8 @@ Status TensorReader::parts(const std::string& name, std::int64_t rows, std::int6
   for (const MatrixPart& part : parts) {
     std::int64_t count = 0;
     for (const RowRange& range : part.rows) count += range.count;
+    *part.out = {static_cast<int>(count), whole.cols, whole.type, nullptr};
+    if (from == nullptr) continue;
     AlignedBuffer<std::byte>& copy =
         copies_.emplace_back(static_cast<std::size_t>(count) * row_bytes);
     std::byte* to = copy.data();
@@ -151,7 +153,7 @@ Status TensorReader::parts(const std::string& name, std::int64_t rows, std::int6
       std::memcpy(to, from + static_cast<std::size_t>(range.first) * row_bytes, bytes);
       to += bytes;
     }
-    *part.out = {static_cast<int>(count), whole.cols, whole.type, copy.data()};
+    part.out->data = copy.data();
   }
   return {};
 }

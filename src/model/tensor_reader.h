@@ -35,6 +35,7 @@ struct MatrixPart {
 // What the tensors in use lie in.
 struct CheckpointStorage {
   std::optional<CheckpointFiles> files;          // none: all weights are copies
+  bool shapes_only = false;                      // without files: matrices have no data
   std::vector<AlignedBuffer<std::byte>> copies;  // matrices that could not stay as stored
 };
 
@@ -47,6 +48,7 @@ class TensorReader {
   TensorReader(CheckpointStorage& storage, const Quantisation& quantisation)
       : files_(storage.files ? &*storage.files : nullptr),
         quantisation_(quantisation),
+        shapes_only_(storage.shapes_only),
         copies_(storage.copies) {}
 
   bool has(std::string_view name) const { return entry_of(name) != nullptr; }
@@ -100,6 +102,7 @@ class TensorReader {
 
   const CheckpointFiles* files_ = nullptr;  // null: random values
   const Quantisation& quantisation_;
+  bool shapes_only_;
   Copies& copies_;
   std::set<std::string, std::less<>> used_;
   std::int64_t bytes_ = 0;

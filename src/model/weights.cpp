@@ -101,9 +101,11 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   return weights;
 }
 
-Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head) {
+Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head,
+                               DummyMatrices matrices) {
   Weights weights;
   weights.storage_ = std::make_unique<CheckpointStorage>();
+  weights.storage_->shapes_only = matrices == DummyMatrices::shapes_only;
   TensorReader reader(*weights.storage_, config.quantisation);
   REPLAYSSM_TRY(read_body(reader, config.tensor_prefix, config, with_draft_head, weights));
   weights.head = weights.embedding;

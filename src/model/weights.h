@@ -96,6 +96,9 @@ struct MtpWeights {
 
 struct CheckpointStorage;
 
+// Whether random matrices are made here, or have a shape and no data, for a device to make.
+enum class DummyMatrices { made, shapes_only };
+
 // Owns the mapped files, and the copies where a tensor had to be converted. Move-only; views stay
 // valid when it is moved. Read-only after load, so any number of threads may read it.
 class Weights {
@@ -116,7 +119,7 @@ class Weights {
 
  private:
   friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool);
-  friend Result<Weights> random_weights(const ModelConfig&, bool);
+  friend Result<Weights> random_weights(const ModelConfig&, bool, DummyMatrices);
   std::unique_ptr<CheckpointStorage> storage_;
 };
 
@@ -132,6 +135,7 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
 
 // Random bf16 weights of the same shapes, for measuring speed; a model with them says nothing of
 // sense. No files.
-Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head = false);
+Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head = false,
+                               DummyMatrices matrices = DummyMatrices::made);
 
 }  // namespace replayssm

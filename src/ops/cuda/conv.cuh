@@ -65,7 +65,7 @@ struct ConvRow {
                                                 args.channels);
   }
   __device__ __forceinline__ uint4 input(int token) const {
-    return *reinterpret_cast<const uint4*>(inputs + static_cast<int64_t>(token) * args.channels);
+    return *reinterpret_cast<const uint4*>(inputs + token * args.input_stride);
   }
   // The input of a token, of one before the row's where negative; zeros before position 0.
   __device__ __forceinline__ uint4 at(int token) const {
@@ -106,7 +106,7 @@ __device__ inline void convolve(const ConvLaunch& args, const ConvTask& task, in
     return;
   }
   const ConvRow row{
-      args, args.input + static_cast<int64_t>(task.first_token) * args.channels + channel,
+      args, args.input + task.first_token * args.input_stride + channel,
       args.ring + static_cast<int64_t>(task.row) * args.conv_rows * args.channels + channel,
       args.committed[task.row]};
   ConvWeights weights;

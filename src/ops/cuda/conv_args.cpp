@@ -58,6 +58,7 @@ ConvLaunch conv_launch(const ConvArgs& args, bool chunk, const ConvTask* tasks, 
   launch.tail_stride = static_cast<std::int64_t>(args.tails.slot_stride);
   launch.weight = args.weight;
   launch.input = args.input_bf16;
+  launch.input_stride = args.rings.channels;
   launch.out = output(args);
   launch.out_f32 = args.out_bf16 == nullptr ? 1 : 0;
   launch.round_out = args.round_to == DType::bf16 ? 1 : 0;

@@ -4,7 +4,7 @@
 //   ring    [rows][conv_rows][channels]    bf16
 //   tail    [slots][3][channels]           bf16, slots tail_stride apart
 //   weight  [channels][4]                  fp32; tap 3 meets the current token
-//   input   [tokens][channels]             bf16
+//   input   [tokens][channels]             bf16, tokens input_stride apart
 //   out     [tokens][channels]             bf16, or fp32 where out_f32 is set; not the input
 #pragma once
 
@@ -40,6 +40,7 @@ struct ConvLaunch {
   int64_t tail_stride = 0;
   const float* weight = nullptr;
   const bf16* input = nullptr;
+  int64_t input_stride = 0;  // elements from one token to the next, a multiple of 8
   void* out = nullptr;
   int out_f32 = 0;
   int round_out = 0;  // fp32 outputs are rounded to bf16 values

@@ -1,0 +1,355 @@
+#include "model/cuda/cuda_decoder.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "model/batch_check.h"
+#include "model/cuda/decoder_buffers.h"
+#include "model/cuda/decoder_kernels.h"
+#include "model/cuda/device_weights.h"
+#include "model/cuda/gemm.h"
+#include "model/cuda/paged_attention.h"
+#include "model/cuda/step_graphs.h"
+#include "model/cuda/step_tables.h"
+#include "model/rope.h"
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/launch.h"
+
+namespace replayssm::cuda {
+namespace {
+
+// K^-1/2.
+constexpr float kQueryScale = 0.08838834764831845f;
+
+class CudaDecoder final : public Model {
+ public:
+  CudaDecoder(const ModelConfig& config, const ModelOptions& options, const CudaDecoderSizes& sizes,
+              cudaStream_t stream)
+      : config_(config), options_(options), sizes_(sizes), stream_(stream) {}
+
+  Status load(const Weights& weights) {
+    auto placed = DeviceWeights::copy_of(weights, config_);
+    if (!placed) return placed.error();
+    weights_ = std::move(*placed);
+    const auto limits = device_limits();
+    if (!limits) return limits.error();
+    limits_ = *limits;
+    DecoderActivations counted;
+    const StepSizes step{options_.max_step_tokens, sizes_.rows, sizes_.logit_rows};
+    auto memory = DeviceBuffer::make(
+        static_cast<std::size_t>(carve_activations(config_, step, nullptr, counted)));
+    if (!memory) return memory.error();
+    memory_ = std::move(*memory);
+    carve_activations(config_, step, memory_.as<std::byte>(), activations_);
+    auto gemm = Gemm::make();
+    if (!gemm) return gemm.error();
+    gemm_.emplace(std::move(*gemm));
+    auto tables = StepTables::make();
+    if (!tables) return tables.error();
+    tables_.emplace(std::move(*tables));
+    if (config_.attention.heads > 0) {
+      auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows);
+      if (!attention) return attention.error();
+      attention_.emplace(std::move(*attention));
+      const std::vector<float> frequencies = rope_frequencies(config_.rope);
+      pairs_ = static_cast<int>(frequencies.size());
+      if (pairs_ % 8 != 0) {
+        return refuse("rotary dimensions", 2 * pairs_, "a multiple of 16 on cuda");
+      }
+      auto copied = DeviceBuffer::copy_of(frequencies.data(), frequencies.size() * sizeof(float));
+      if (!copied) return copied.error();
+      frequencies_ = std::move(*copied);
+    }
+    return {};
+  }
+
+  const ModelConfig& config() const override { return config_; }
+  const ModelOptions& options() const override { return options_; }
+  std::int64_t weight_bytes() const override { return weights_.bytes(); }
+  std::int64_t workspace_bytes(int tokens, int logit_rows) const override {
+    return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows});
+  }
+  // None for the host: drafters that share them are not built for cuda.
+  const WeightMatrix& embedding() const override { return none_; }
+  const WeightMatrix& head() const override { return none_; }
+  void observe(LayerObserver observer) override { observer_ = std::move(observer); }
+
+  Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
+                 const HiddenTaps& hidden) override {
+    REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
+    if (!hidden.taps.empty()) {
+      return refuse("hidden.taps", hidden.taps.size(), "none: not built for cuda");
+    }
+    if (batch.tokens.empty()) return {};
+    REPLAYSSM_TRY(tables_->write(batch, sizes_.page_tokens, stream_));
+    REPLAYSSM_TRY(evaluate(memory));
+    return read_logits(logits);
+  }
+
+ private:
+  // Windows alone: as a graph, captured when their shape is seen for the second time, because
+  // whatever allocates does so the first time.
+  Status evaluate(const SequenceViews& memory) {
+    const bool windows_only = tables_->chunks().count == 0 && !observer_;
+    if (attention_) REPLAYSSM_TRY(attention_->plan(tables_->attention(), windows_only, stream_));
+    if (!windows_only) return launch_all(memory);
+    const StepShape shape{tables_->windows().count, tables_->token_count(), tables_->logit_rows(),
+                          tables_->tokens(), attention_ ? attention_->cut_shape() : 0};
+    return graphs_.run(shape, stream_, [&] { return launch_all(memory); });
+  }
+
+  Status launch_all(const SequenceViews& memory) {
+    const int tokens = tables_->token_count();
+    const int width = config_.hidden_size;
+    REPLAYSSM_TRY(launch_embed(
+        {tables_->tokens(), weights_.embedding.data, activations_.hidden, tokens, width}, stream_));
+    REPLAYSSM_TRY(report("embedding", activations_.hidden, width));
+    std::size_t linear = 0, attention = 0;
+    for (std::size_t n = 0; n < weights_.layers.size(); ++n) {
+      const DeviceLayer& layer = weights_.layers[n];
+      REPLAYSSM_TRY(normalise(layer.mixer_norm_scale));
+      if (const auto* gdn = std::get_if<DeviceGdn>(&layer.mixer)) {
+        REPLAYSSM_TRY(mix_gdn(*gdn, memory, linear++));
+      } else {
+        REPLAYSSM_TRY(
+            mix_attention(std::get<DeviceAttention>(layer.mixer), memory.kv[attention++]));
+      }
+      REPLAYSSM_TRY(normalise(layer.mlp_norm_scale));
+      REPLAYSSM_TRY(mlp(layer));
+      if (observer_) {
+        REPLAYSSM_TRY(report(fmt::format("layers.{}.output", n), activations_.hidden, width));
+      }
+    }
+    return compute_logits();
+  }
+
+  Status normalise(const float* scale) {
+    return launch_rms_norm({activations_.hidden, nullptr, scale, eps(), activations_.normed,
+                            tables_->token_count(), config_.hidden_size},
+                           stream_);
+  }
+  Status product(const DeviceMatrix& weight, const bf16* x, const ProductOutput& out) {
+    return gemm_->run(weight, x, tables_->token_count(), out, stream_);
+  }
+
+  Status mix_gdn(const DeviceGdn& w, const SequenceViews& memory, std::size_t layer) {
+    const DecoderActivations& act = activations_;
+    const HeadShape& heads = config_.linear;
+    const int values = heads.value_heads * kValueDim;
+    const std::int64_t stride = w.in.rows;
+    const bf16* const z = act.linear_in + heads.channels();
+    const bf16* const b = z + values;
+    const bf16* const a = b + heads.value_heads;
+    const int tokens = tables_->token_count();
+    REPLAYSSM_TRY(product(w.in, act.normed, {act.linear_in}));
+    REPLAYSSM_TRY(convolve(w, memory, layer));
+    REPLAYSSM_TRY(launch_gdn_gates({b, a, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens,
+                                    heads.value_heads},
+                                   stream_));
+    REPLAYSSM_TRY(step_states(memory, layer));
+    REPLAYSSM_TRY(launch_gated_norm({act.core, z, stride, w.norm_scale, eps(), act.mixed, tokens,
+                                     heads.value_heads},
+                                    stream_));
+    return product(w.out, act.mixed, {act.hidden, DType::bf16, true});
+  }
+
+  Status convolve(const DeviceGdn& w, const SequenceViews& memory, std::size_t layer) {
+    ConvArgs args;
+    args.geometry = options_.geometry;
+    args.recurrence = options_.recurrence;
+    args.rings = memory.conv_rings[layer];
+    args.tails = memory.conv_tails[layer];
+    args.cursors = memory.cursors;
+    args.weight = w.conv;
+    args.input_bf16 = activations_.linear_in;
+    args.out_bf16 = activations_.qkv;
+    for (const bool chunks : {false, true}) {
+      const StepRows& rows = chunks ? tables_->chunks() : tables_->windows();
+      if (rows.count == 0) continue;
+      ConvLaunch launch = conv_launch(args, chunks, rows.tasks, rows.task_count);
+      launch.input_stride = w.in.rows;
+      REPLAYSSM_TRY(launch_conv(launch, stream_));
+    }
+    return {};
+  }
+
+  Status step_states(const SequenceViews& memory, std::size_t layer) {
+    const bool packed = options_.recurrence == Recurrence::packed;
+    for (const bool chunks : {false, true}) {
+      const StepRows& rows = chunks ? tables_->chunks() : tables_->windows();
+      if (rows.count == 0) continue;
+      const int window = packed ? 1 : options_.geometry.window_max();
+      const StepGeometry geometry{config_.linear,
+                                  memory.states[layer].type,
+                                  options_.geometry.fold_block(),
+                                  options_.geometry.ring_rows(),
+                                  rows.count,
+                                  window};
+      const auto plan = chunks   ? plan_chunk_prefill(geometry, limits_)
+                        : packed ? plan_packed_step(geometry, limits_)
+                                 : plan_window_step(geometry, limits_);
+      if (!plan) return plan.error();
+      const StepArgs args = step_args(memory, layer, rows, chunks || window > 1);
+      REPLAYSSM_TRY(chunks   ? launch_chunk_prefill(*plan, args, stream_)
+                    : packed ? launch_packed_step(*plan, args, stream_)
+                             : launch_window_step(*plan, args, stream_));
+    }
+    return {};
+  }
+
+  // `several`: rows have several tokens, or those of another place in the batch.
+  StepArgs step_args(const SequenceViews& memory, std::size_t layer, const StepRows& rows,
+                     bool several) const {
+    const DecoderActivations& act = activations_;
+    const StateView& states = memory.states[layer];
+    StepArgs args;
+    args.batch = {rows.row,
+                  &memory.cursors.committed->tokens,
+                  &memory.cursors.checkpoint->tokens,
+                  &memory.cursors.base->value,
+                  &memory.cursors.home->value,
+                  rows.count,
+                  several ? rows.first_token : nullptr,
+                  several ? rows.tokens : nullptr};
+    args.state = {states.data, static_cast<std::int64_t>(states.slot_stride)};
+    if (!memory.rings.empty()) {
+      const RingView& rings = memory.rings[layer];
+      args.ring = {static_cast<bf16*>(rings.keys), rings.key_scales, rings.corrections,
+                   rings.gates};
+      args.ring_rows = rings.ring_rows;
+    }
+    args.qkv = act.qkv;
+    args.token_stride = config_.linear.channels();
+    args.gate = act.gate;
+    args.beta = act.beta;
+    args.out = act.core;
+    args.key_heads = config_.linear.key_heads;
+    args.value_heads = config_.linear.value_heads;
+    args.fold_block = options_.geometry.fold_block();
+    args.query_scale = kQueryScale;
+    return args;
+  }
+
+  Status mix_attention(const DeviceAttention& w, const KvView& kv) {
+    const DecoderActivations& act = activations_;
+    const AttentionShape& shape = config_.attention;
+    const int tokens = tables_->token_count();
+    const std::int64_t stride = w.in.rows;
+    REPLAYSSM_TRY(product(w.in, act.normed, {act.attention_in}));
+    HeadArgs heads;
+    heads.projected = act.attention_in;
+    heads.stride = stride;
+    heads.query_width = query_width(shape);
+    heads.q_scale = w.q_norm_scale;
+    heads.k_scale = w.k_norm_scale;
+    heads.eps = eps();
+    heads.frequencies = frequencies_.as<float>();
+    heads.attention_factor = static_cast<float>(config_.rope.attention_factor);
+    heads.pairs = pairs_;
+    heads.positions = tables_->positions();
+    heads.places = tables_->places();
+    heads.queries = act.queries;
+    heads.keys = static_cast<bf16*>(kv.keys);
+    heads.values = static_cast<bf16*>(kv.values);
+    heads.tokens = tokens;
+    heads.heads = shape.heads;
+    heads.kv_heads = shape.kv_heads;
+    heads.head_dim = shape.head_dim;
+    REPLAYSSM_TRY(launch_place_heads(heads, stream_));
+    REPLAYSSM_TRY(attention_->run(tables_->attention(), act.queries, heads.keys, heads.values,
+                                  act.mixed, stream_));
+    if (shape.output_gate) {
+      REPLAYSSM_TRY(launch_gate_heads({act.mixed, act.attention_in + shape.head_dim, stride, tokens,
+                                       shape.heads, shape.head_dim},
+                                      stream_));
+    }
+    return product(w.out, act.mixed, {act.hidden, DType::bf16, true});
+  }
+
+  Status mlp(const DeviceLayer& layer) {
+    const DecoderActivations& act = activations_;
+    REPLAYSSM_TRY(product(layer.gate_up, act.normed, {act.gate_up}));
+    REPLAYSSM_TRY(launch_silu_product(
+        {act.gate_up, act.activated, tables_->token_count(), config_.intermediate_size}, stream_));
+    return product(layer.down, act.activated, {act.hidden, DType::bf16, true});
+  }
+
+  // The final norm and the head, for the rows that were asked for only.
+  Status compute_logits() {
+    const DecoderActivations& act = activations_;
+    const int rows = tables_->logit_rows();
+    REPLAYSSM_TRY(launch_rms_norm({act.hidden, tables_->logit_tokens(), weights_.final_norm_scale,
+                                   eps(), act.normed, rows, config_.hidden_size},
+                                  stream_));
+    return gemm_->run(weights_.head, act.normed, rows, {act.logits, DType::f32}, stream_);
+  }
+
+  Status read_logits(std::span<float> logits) {
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(logits.data(), activations_.logits,
+                                                        logits.size_bytes(), cudaMemcpyDeviceToHost,
+                                                        stream_)));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    const auto stride = static_cast<std::size_t>(config_.vocab_rows);
+    const auto known = static_cast<std::size_t>(config_.vocab_size);
+    for (std::size_t at = 0; at < logits.size(); at += stride) {
+      std::fill(logits.begin() + static_cast<std::ptrdiff_t>(at + known),
+                logits.begin() + static_cast<std::ptrdiff_t>(at + stride),
+                -std::numeric_limits<float>::infinity());
+    }
+    return {};
+  }
+
+  Status report(std::string_view name, const bf16* values, int width) {
+    if (!observer_) return {};
+    std::vector<bf16> read(static_cast<std::size_t>(tables_->token_count()) *
+                           static_cast<std::size_t>(width));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
+        read.data(), values, read.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream_)));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    std::vector<float> widened(read.size());
+    std::transform(read.begin(), read.end(), widened.begin(), [](bf16 x) { return to_float(x); });
+    observer_(name, widened);
+    return {};
+  }
+
+  float eps() const { return static_cast<float>(config_.rms_norm_eps); }
+
+  ModelConfig config_;
+  ModelOptions options_;
+  CudaDecoderSizes sizes_;
+  cudaStream_t stream_;
+  WeightMatrix none_;
+  DeviceWeights weights_;
+  DeviceLimits limits_;
+  DeviceBuffer memory_;
+  DecoderActivations activations_;
+  DeviceBuffer frequencies_;
+  int pairs_ = 0;
+  std::optional<Gemm> gemm_;
+  std::optional<StepTables> tables_;
+  std::optional<PagedAttention> attention_;
+  StepGraphs graphs_;
+  LayerObserver observer_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,
+                                                 const ModelOptions& options,
+                                                 const CudaDecoderSizes& sizes,
+                                                 cudaStream_t stream) {
+  if (options.activations != DType::bf16) {
+    return refuse("--dtype", name_of(options.activations), "bfloat16 with --device cuda");
+  }
+  if (options.draft_head) {
+    return refuse("--speculative-algorithm", "EAGLE", "none or NGRAM with --device cuda");
+  }
+  auto decoder = std::make_unique<CudaDecoder>(config, options, sizes, stream);
+  REPLAYSSM_TRY(decoder->load(weights));
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+}  // namespace replayssm::cuda

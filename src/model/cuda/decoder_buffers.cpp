@@ -1,0 +1,101 @@
+#include "model/cuda/decoder_buffers.h"
+
+#include <algorithm>
+
+namespace replayssm::cuda {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+// Of the H200, the largest card that is measured; the plan may be made without one.
+constexpr int kMultiprocessors = 132;
+
+// Hands out parts of memory one after the other, or counts them.
+class Carver {
+ public:
+  Carver(std::byte* memory, std::int64_t from) : memory_(memory), used_(from) {}
+
+  template <class T>
+  void take(T*& part, std::int64_t elements) {
+    part = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
+    used_ += (elements * std::int64_t{sizeof(T)} + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  std::byte* memory_;
+  std::int64_t used_;
+};
+
+std::int64_t value_width(const ModelConfig& config) {
+  return std::int64_t{config.linear.value_heads} * kValueDim;
+}
+
+}  // namespace
+
+int linear_in_width(const ModelConfig& config) {
+  const int width = config.linear.channels() + config.linear.value_heads * (kValueDim + 2);
+  return (width + 15) / 16 * 16;
+}
+
+int query_width(const AttentionShape& shape) {
+  return shape.head_dim * (shape.output_gate ? 2 : 1);
+}
+
+int attention_in_width(const ModelConfig& config) {
+  const AttentionShape& shape = config.attention;
+  return shape.heads * query_width(shape) + 2 * shape.kv_heads * shape.head_dim;
+}
+
+std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes, std::byte* memory,
+                               DecoderActivations& activations) {
+  DecoderActivations& a = activations;
+  const std::int64_t tokens = sizes.tokens;
+  const AttentionShape& shape = config.attention;
+  const std::int64_t queries = std::int64_t{shape.heads} * shape.head_dim;
+  Carver kept(memory, 0);
+  kept.take(a.hidden, tokens * config.hidden_size);
+  kept.take(a.normed, tokens * config.hidden_size);
+  kept.take(a.mixed, tokens * std::max(value_width(config), queries));
+  kept.take(a.logits, std::int64_t{sizes.logit_rows} * config.vocab_rows);
+  kept.take(a.best, sizes.logit_rows);
+
+  Carver linear(memory, kept.used());
+  linear.take(a.linear_in, tokens * linear_in_width(config));
+  linear.take(a.qkv, tokens * config.linear.channels());
+  linear.take(a.gate, tokens * config.linear.value_heads);
+  linear.take(a.beta, tokens * config.linear.value_heads);
+  linear.take(a.core, tokens * value_width(config));
+
+  Carver attention(memory, kept.used());
+  attention.take(a.attention_in, tokens * attention_in_width(config));
+  attention.take(a.queries, tokens * queries);
+
+  Carver mlp(memory, kept.used());
+  mlp.take(a.gate_up, tokens * 2 * config.intermediate_size);
+  mlp.take(a.activated, tokens * config.intermediate_size);
+  return std::max({linear.used(), attention.used(), mlp.used()});
+}
+
+std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows) {
+  if (shape.heads == 0) return 0;
+  // FlashInfer (scheduler.cuh) splits as long as the tiles of queries are fewer than two blocks a
+  // multiprocessor for each kv head; a captured batch has a tile, or for wide windows two, for each
+  // of its rows besides. A tile's queries are those of all heads that share a kv head.
+  const std::int64_t tiles = 2 * kMultiprocessors / shape.kv_heads + 1 + 2 * std::int64_t{rows};
+  const std::int64_t tile = shape.head_dim < 256 ? 128 : 64;
+  const std::int64_t queries = tiles * tile / shape.group() + 1;
+  return queries * shape.heads * (shape.head_dim + 1) * std::int64_t{sizeof(float)} + kAlignment;
+}
+
+std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes) {
+  DecoderActivations unplaced;
+  std::int64_t bytes = carve_activations(config, sizes, nullptr, unplaced);
+  bytes += kProductWorkspaceBytes;
+  if (config.attention.heads > 0) {
+    bytes += kAttentionListBytes +
+             attention_partial_bytes(config.attention, sizes.rows);
+  }
+  return bytes;
+}
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,65 @@
+// The activations of one step on the device, and how much memory a decoder there needs beside its
+// weights. Sizes are pure functions of shapes: the memory plan asks for them without a GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/bfloat16.h"
+#include "model/config.h"
+#include "model/model.h"
+
+namespace replayssm::cuda {
+
+// The most of what one step may have.
+struct StepSizes {
+  int tokens = 0;
+  int rows = 0;
+  int logit_rows = 0;
+};
+
+// [tokens, ...] each. The arrays of the two mixers and of the MLP share memory: only one of them is
+// live at a time.
+struct DecoderActivations {
+  bf16* hidden = nullptr;  // [tokens, h] residual stream
+  bf16* normed = nullptr;  // [tokens, h]
+  bf16* mixed = nullptr;   // [tokens, HV V] or [tokens, heads head_dim], input of the out product
+  float* logits = nullptr; // [logit_rows, vocab_rows]
+  int* best = nullptr;     // [logit_rows]
+
+  bf16* linear_in = nullptr;  // [tokens, linear_in_width()]
+  bf16* qkv = nullptr;        // [tokens, C], convolved
+  float* gate = nullptr;      // [tokens, HV]
+  float* beta = nullptr;      // [tokens, HV]
+  bf16* core = nullptr;       // [tokens, HV, V]
+
+  bf16* attention_in = nullptr;  // [tokens, attention_in_width()]
+  bf16* queries = nullptr;       // [tokens, heads, head_dim]
+
+  bf16* gate_up = nullptr;    // [tokens, 2 f]
+  bf16* activated = nullptr;  // [tokens, f]
+};
+
+// Rows of the input products: q k v, z, b and a of a gated delta layer, up to a multiple of 16;
+// queries with their gates, keys and values of an attention layer.
+int linear_in_width(const ModelConfig& config);
+int attention_in_width(const ModelConfig& config);
+// From one head's queries to the next one's.
+int query_width(const AttentionShape& shape);
+
+// Carves `memory`; null: only counts. Returns the bytes that are needed.
+std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes, std::byte* memory,
+                               DecoderActivations& activations);
+
+// Bytes of the partial results of attention over rows whose positions are split over blocks.
+std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows);
+
+// What cuBLAS documents as enough for its fastest algorithms on Hopper.
+inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
+// Of the lists that say how a step's attention is cut.
+inline constexpr std::int64_t kAttentionListBytes = std::int64_t{8} << 20;
+
+// Everything that a decoder allocates on the device beside its weights.
+std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes);
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,356 @@
+#include "model/cuda/decoder_kernels.h"
+
+#include <cuda_runtime.h>
+
+#include "core/dtype.h"
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/numbers.cuh"
+#include "ops/shape.h"
+
+namespace replayssm::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kOctet = 8;  // bf16 numbers of 16 bytes
+
+// Eight neighbouring bf16 numbers as fp32.
+struct Octet {
+  float x[kOctet];
+};
+
+__device__ __forceinline__ Octet load_octet(const bf16* from) {
+  const uint4 u = *reinterpret_cast<const uint4*>(from);
+  return {{low_half(u.x), high_half(u.x), low_half(u.y), high_half(u.y), low_half(u.z),
+           high_half(u.z), low_half(u.w), high_half(u.w)}};
+}
+__device__ __forceinline__ void store_octet(bf16* to, const Octet& y) {
+  *reinterpret_cast<uint4*>(to) = {
+      ptx::pack_bf16(y.x[0], y.x[1]), ptx::pack_bf16(y.x[2], y.x[3]),
+      ptx::pack_bf16(y.x[4], y.x[5]), ptx::pack_bf16(y.x[6], y.x[7])};
+}
+__device__ __forceinline__ float rounded(float x) { return widen(narrow<bf16>(x)); }
+__device__ __forceinline__ float sum_of_squares(const Octet& v) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kOctet; ++i) sum = fmaf(v.x[i], v.x[i], sum);
+  return sum;
+}
+
+// The same sum in every lane.
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    x += __shfl_xor_sync(0xffffffffu, x, distance);
+  }
+  return x;
+}
+
+// The same sum in every thread of a block of whole warps. One call a kernel.
+__device__ __forceinline__ float block_sum(float x) {
+  __shared__ float sums[kWarp];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  x = warp_sum(x);
+  if (lane == 0) sums[warp] = x;
+  __syncthreads();
+  return warp_sum(lane < warps ? sums[lane] : 0.0f);
+}
+
+__global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
+  const int token = args.tokens[blockIdx.x];
+  bf16* const out = args.out + static_cast<int64_t>(blockIdx.x) * args.width;
+  for (int i = static_cast<int>(threadIdx.x) * kOctet; i < args.width;
+       i += static_cast<int>(blockDim.x) * kOctet) {
+    *reinterpret_cast<uint4*>(out + i) =
+        token < 0 ? uint4{0, 0, 0, 0}
+                  : *reinterpret_cast<const uint4*>(
+                        args.table + static_cast<int64_t>(token) * args.width + i);
+  }
+}
+
+// One block a row.
+__global__ void rms_norm_kernel(const __grid_constant__ NormArgs args) {
+  const int64_t row = args.rows == nullptr ? blockIdx.x : args.rows[blockIdx.x];
+  const bf16* const x = args.x + row * args.width;
+  bf16* const out = args.out + static_cast<int64_t>(blockIdx.x) * args.width;
+  const int first = static_cast<int>(threadIdx.x) * kOctet;
+  const int step = static_cast<int>(blockDim.x) * kOctet;
+  float squares = 0;
+  for (int i = first; i < args.width; i += step) squares += sum_of_squares(load_octet(x + i));
+  const float mean = block_sum(squares) / static_cast<float>(args.width);
+  const float inverse = 1.0f / sqrtf(mean + args.eps);
+  for (int i = first; i < args.width; i += step) {
+    Octet v = load_octet(x + i);
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) v.x[j] = v.x[j] * inverse * args.scale[i + j];
+    store_octet(out + i, v);
+  }
+}
+
+__global__ void gdn_gates_kernel(const __grid_constant__ GdnGateArgs args) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= args.tokens * args.value_heads) return;
+  const int head = i % args.value_heads;
+  const int64_t at = (i / args.value_heads) * args.stride + head;
+  args.gate[i] = log_gate(widen(args.a[at]), args.a_log[head], args.dt_bias[head], 0.0f);
+  args.beta[i] = beta_of(widen(args.b[at]));
+}
+
+// One warp a value head: four values a lane.
+__global__ void gated_norm_kernel(const __grid_constant__ GatedNormArgs args) {
+  const int64_t unit = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  if (unit >= static_cast<int64_t>(args.tokens) * args.value_heads) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t token = unit / args.value_heads;
+  const int column = static_cast<int>(unit % args.value_heads) * kValueDim + 4 * lane;
+  const uint2 u = *reinterpret_cast<const uint2*>(args.x + unit * kValueDim + 4 * lane);
+  const uint2 z = *reinterpret_cast<const uint2*>(args.gate + token * args.gate_stride + column);
+  const float x[4] = {low_half(u.x), high_half(u.x), low_half(u.y), high_half(u.y)};
+  const float gate[4] = {low_half(z.x), high_half(z.x), low_half(z.y), high_half(z.y)};
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
+  const float inverse = 1.0f / sqrtf(warp_sum(squares) / kValueDim + args.eps);
+  float y[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    y[i] = rounded(args.scale[4 * lane + i] * rounded(x[i] * inverse)) * silu(gate[i]);
+  }
+  *reinterpret_cast<uint2*>(args.out + unit * kValueDim + 4 * lane) = {
+      ptx::pack_bf16(y[0], y[1]), ptx::pack_bf16(y[2], y[3])};
+}
+
+// One warp a head, eight dimensions a lane: the norm of `x`, then the rotation.
+__device__ __forceinline__ Octet place_head(const HeadArgs& args, const bf16* x, const float* scale,
+                                            int position) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column = lane * kOctet;
+  const bool inside = column < args.head_dim;
+  Octet v = inside ? load_octet(x + column) : Octet{};
+  const float mean = warp_sum(sum_of_squares(v)) / static_cast<float>(args.head_dim);
+  const float inverse = 1.0f / sqrtf(mean + args.eps);
+  const int half = args.pairs / kOctet;  // lanes of the first halves of the pairs
+  const bool second = lane >= half;
+  const bool rotated = lane < 2 * half;
+#pragma unroll
+  for (int i = 0; i < kOctet; ++i) {
+    const float mine = inside ? rounded(v.x[i] * inverse * scale[column + i]) : 0.0f;
+    const float other = __shfl_sync(0xffffffffu, mine, second ? lane - half : lane + half);
+    v.x[i] = mine;
+    if (!rotated) continue;
+    const float angle =
+        static_cast<float>(position) * args.frequencies[column + i - (second ? args.pairs : 0)];
+    const float cosine = rounded(cosf(angle) * args.attention_factor);
+    const float sine = rounded(sinf(angle) * args.attention_factor);
+    const float turned = rounded(other * sine);
+    v.x[i] = second ? rounded(mine * cosine) + turned : rounded(mine * cosine) - turned;
+  }
+  return v;
+}
+
+// Warps of a token: its query heads, its keys, its values.
+__global__ void place_heads_kernel(const __grid_constant__ HeadArgs args) {
+  const int warp = static_cast<int>(blockIdx.y * (blockDim.x / kWarp) + threadIdx.x / kWarp);
+  if (warp >= args.heads + 2 * args.kv_heads) return;
+  const int64_t token = blockIdx.x;
+  const int column = static_cast<int>(threadIdx.x) % kWarp * kOctet;
+  const bf16* const projected = args.projected + token * args.stride;
+  const int position = args.positions[token];
+  if (warp < args.heads) {
+    const Octet q =
+        place_head(args, projected + warp * args.query_width, args.q_scale, position);
+    if (column < args.head_dim) {
+      store_octet(args.queries + (token * args.heads + warp) * args.head_dim + column, q);
+    }
+    return;
+  }
+  const int place = args.places[token];
+  if (place < 0) return;
+  const bool is_key = warp < args.heads + args.kv_heads;
+  const int head = warp - args.heads - (is_key ? 0 : args.kv_heads);
+  const bf16* const source = projected + args.heads * args.query_width +
+                             ((is_key ? 0 : args.kv_heads) + head) * args.head_dim;
+  const int64_t to =
+      (static_cast<int64_t>(place) * args.kv_heads + head) * args.head_dim + column;
+  if (is_key) {
+    const Octet k = place_head(args, source, args.k_scale, position);
+    if (column < args.head_dim) store_octet(args.keys + to, k);
+  } else if (column < args.head_dim) {
+    *reinterpret_cast<uint4*>(args.values + to) = *reinterpret_cast<const uint4*>(source + column);
+  }
+}
+
+__global__ void gate_heads_kernel(const __grid_constant__ GateHeadsArgs args) {
+  const int width = args.heads * args.head_dim;
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kOctet;
+  if (i >= static_cast<int64_t>(args.tokens) * width) return;
+  const int64_t token = i / width;
+  const int in_token = static_cast<int>(i % width);
+  const int head = in_token / args.head_dim;
+  Octet x = load_octet(args.x + i);
+  const Octet gate =
+      load_octet(args.gate + token * args.gate_stride + head * args.head_dim + in_token);
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) x.x[j] = x.x[j] * rounded(1.0f / (1.0f + expf(-gate.x[j])));
+  store_octet(args.x + i, x);
+}
+
+__global__ void silu_product_kernel(const __grid_constant__ SiluProductArgs args) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kOctet;
+  if (i >= static_cast<int64_t>(args.tokens) * args.width) return;
+  const int64_t token = i / args.width;
+  const bf16* const gate = args.gate_up + token * args.width + i;  // rows of 2 width
+  Octet x = load_octet(gate);
+  const Octet up = load_octet(gate + args.width);
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) x.x[j] = rounded(silu(x.x[j])) * up.x[j];
+  store_octet(args.out + i, x);
+}
+
+__global__ void tap_kernel(const __grid_constant__ TapArgs args) {
+  const int64_t token = blockIdx.x;
+  for (int i = static_cast<int>(threadIdx.x); i < args.width; i += static_cast<int>(blockDim.x)) {
+    args.to[token * args.stride + i] = widen(args.x[token * args.width + i]);
+  }
+}
+
+// The mixing steps of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+__device__ __forceinline__ uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+__global__ void random_kernel(const __grid_constant__ RandomArgs args) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count;
+       i += step) {
+    const auto draw = static_cast<int16_t>(mixed(args.seed + static_cast<uint64_t>(i)) & 0xffff);
+    args.to[i] = narrow<bf16>(static_cast<float>(draw) * (args.half_width / 32768.0f));
+  }
+}
+
+// One block a row.
+constexpr int kBestThreads = 1024;
+__global__ void best_token_kernel(const __grid_constant__ BestTokenArgs args) {
+  __shared__ float values[kBestThreads];
+  __shared__ int tokens[kBestThreads];
+  const float* const logits = args.logits + static_cast<int64_t>(blockIdx.x) * args.stride;
+  const int thread = static_cast<int>(threadIdx.x);
+  float best = -INFINITY;
+  int token = -1;
+  bool broken = false;
+  for (int i = thread; i < args.vocabulary; i += kBestThreads) {
+    const float value = logits[i];
+    broken = broken || isnan(value);
+    if (value > best) {
+      best = value;
+      token = i;
+    }
+  }
+  values[thread] = best;
+  tokens[thread] = token;
+  broken = __syncthreads_or(broken) != 0;
+  for (int distance = kBestThreads / 2; distance > 0; distance /= 2) {
+    if (thread < distance) {
+      const float other = values[thread + distance];
+      const int other_token = tokens[thread + distance];
+      if (other > values[thread] ||
+          (other == values[thread] && other_token >= 0 && other_token < tokens[thread])) {
+        values[thread] = other;
+        tokens[thread] = other_token;
+      }
+    }
+    __syncthreads();
+  }
+  if (thread == 0) args.best[blockIdx.x] = broken || !isfinite(values[0]) ? -1 : tokens[0];
+}
+
+// Blocks of `threads` for `count` threads' work.
+unsigned blocks_for(int64_t count, int threads) {
+  return static_cast<unsigned>((count + threads - 1) / threads);
+}
+
+// Threads of a block that has a row of `width` to itself.
+int row_threads(int width) {
+  const int octets = (width + kOctet - 1) / kOctet;
+  const int threads = (octets + kWarp - 1) / kWarp * kWarp;
+  return threads < 512 ? threads : 512;
+}
+
+}  // namespace
+
+Status launch_embed(const EmbedArgs& args, cudaStream_t stream) {
+  if (args.count == 0) return {};
+  embed_kernel<<<static_cast<unsigned>(args.count), row_threads(args.width), 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_rms_norm(const NormArgs& args, cudaStream_t stream) {
+  if (args.count == 0) return {};
+  rms_norm_kernel<<<static_cast<unsigned>(args.count), row_threads(args.width), 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_gdn_gates(const GdnGateArgs& args, cudaStream_t stream) {
+  if (args.tokens == 0) return {};
+  const int threads = 128;
+  const int64_t count = static_cast<int64_t>(args.tokens) * args.value_heads;
+  gdn_gates_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_gated_norm(const GatedNormArgs& args, cudaStream_t stream) {
+  if (args.tokens == 0) return {};
+  const int threads = 128;
+  const int64_t count = static_cast<int64_t>(args.tokens) * args.value_heads * kWarp;
+  gated_norm_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_place_heads(const HeadArgs& args, cudaStream_t stream) {
+  if (args.tokens == 0) return {};
+  const int threads = 128;
+  const dim3 grid(static_cast<unsigned>(args.tokens),
+                  blocks_for((args.heads + 2 * args.kv_heads) * int64_t{kWarp}, threads));
+  place_heads_kernel<<<grid, threads, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_gate_heads(const GateHeadsArgs& args, cudaStream_t stream) {
+  if (args.tokens == 0) return {};
+  const int threads = 128;
+  const int64_t count = static_cast<int64_t>(args.tokens) * args.heads * args.head_dim / kOctet;
+  gate_heads_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_silu_product(const SiluProductArgs& args, cudaStream_t stream) {
+  if (args.tokens == 0) return {};
+  const int threads = 128;
+  const int64_t count = static_cast<int64_t>(args.tokens) * args.width / kOctet;
+  silu_product_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_tap(const TapArgs& args, cudaStream_t stream) {
+  if (args.tokens == 0) return {};
+  tap_kernel<<<static_cast<unsigned>(args.tokens), 256, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_random(const RandomArgs& args, cudaStream_t stream) {
+  if (args.count == 0) return {};
+  random_kernel<<<1024, 256, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+Status launch_best_token(const BestTokenArgs& args, cudaStream_t stream) {
+  if (args.rows == 0) return {};
+  best_token_kernel<<<static_cast<unsigned>(args.rows), kBestThreads, 0, stream>>>(args);
+  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+}
+
+}  // namespace replayssm::cuda

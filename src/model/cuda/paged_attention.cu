@@ -1,0 +1,202 @@
+#include "model/cuda/paged_attention.h"
+
+#include <cmath>
+#include <exception>
+#include <flashinfer/attention/default_prefill_params.cuh>
+#include <flashinfer/attention/prefill.cuh>
+#include <flashinfer/attention/scheduler.cuh>
+#include <flashinfer/attention/variants.cuh>
+#include <flashinfer/page.cuh>
+
+#include "model/cuda/decoder_buffers.h"
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/device_memory.h"
+
+namespace replayssm::cuda {
+namespace {
+
+namespace fi = flashinfer;
+using Number = nv_bfloat16;
+using Params = fi::BatchPrefillPagedParams<Number, Number, Number, int>;
+using Variant = fi::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/false,
+                                     /*use_logits_soft_cap=*/false, /*use_alibi=*/false>;
+
+template <unsigned kHeadDim, unsigned kTile>
+cudaError_t run_tile(const Params& params, Number* partial, float* sums, cudaStream_t stream) {
+  return fi::BatchPrefillWithPagedKVCacheDispatched<
+      /*SAME_KV_STRIDES=*/true, kTile, kHeadDim, kHeadDim, fi::PosEncodingMode::kNone,
+      /*USE_FP16_QK_REDUCTION=*/false, fi::MaskMode::kCausal, /*USE_TOKEN_HEAD_SF=*/false, Variant>(
+      params, partial, sums, /*enable_pdl=*/false, stream);
+}
+
+template <unsigned kHeadDim>
+cudaError_t run_head_dim(std::int64_t tile, const Params& params, Number* partial, float* sums,
+                         cudaStream_t stream) {
+  if (tile == 16) return run_tile<kHeadDim, 16>(params, partial, sums, stream);
+  if (tile == 64) return run_tile<kHeadDim, 64>(params, partial, sums, stream);
+  if constexpr (kHeadDim < 256) {
+    if (tile == 128) return run_tile<kHeadDim, 128>(params, partial, sums, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+// Owns pinned host memory.
+struct PinnedDeleter {
+  void operator()(void* memory) const { cudaFreeHost(memory); }
+};
+
+template <class T>
+T* mutable_pointer(const T* pointer) {
+  return const_cast<T*>(pointer);
+}
+
+}  // namespace
+
+struct PagedAttention::Implementation {
+  AttentionShape shape;
+  int page_tokens = 0;
+  DeviceBuffer floats;
+  DeviceBuffer integers;
+  std::unique_ptr<void, PinnedDeleter> pinned;
+  fi::PrefillPlanInfo cut;
+};
+
+PagedAttention::PagedAttention(std::unique_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
+PagedAttention::PagedAttention(PagedAttention&&) noexcept = default;
+PagedAttention& PagedAttention::operator=(PagedAttention&&) noexcept = default;
+PagedAttention::~PagedAttention() = default;
+
+std::int64_t PagedAttention::workspace_bytes() const {
+  return static_cast<std::int64_t>(implementation_->floats.bytes() +
+                                   implementation_->integers.bytes());
+}
+
+Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int page_tokens,
+                                            int rows) {
+#ifdef REPLAYSSM_CUDA_ONE_INSTANCE
+  const bool built = shape.head_dim == 256;
+#else
+  const bool built = shape.head_dim == 64 || shape.head_dim == 128 || shape.head_dim == 256;
+#endif
+  if (!built) return refuse("head_dim", shape.head_dim, "64, 128 or 256 on cuda");
+  auto made = std::make_unique<Implementation>();
+  made->shape = shape;
+  made->page_tokens = page_tokens;
+  auto floats = DeviceBuffer::make(static_cast<std::size_t>(attention_partial_bytes(shape, rows)));
+  if (!floats) return floats.error();
+  made->floats = std::move(*floats);
+  auto integers = DeviceBuffer::make(kAttentionListBytes);
+  if (!integers) return integers.error();
+  made->integers = std::move(*integers);
+  void* pinned = nullptr;
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMallocHost(&pinned, kAttentionListBytes)));
+  made->pinned.reset(pinned);
+  return PagedAttention(std::move(made));
+}
+
+namespace {
+
+// The number of queries of every row, where it is the same; otherwise 0.
+int uniform_queries(std::span<const int> query_start) {
+  const int first = query_start[1] - query_start[0];
+  for (std::size_t r = 1; r + 1 < query_start.size(); ++r) {
+    if (query_start[r + 1] - query_start[r] != first) return 0;
+  }
+  return first;
+}
+
+}  // namespace
+
+Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t stream) {
+  Implementation& my = *implementation_;
+  const auto count = static_cast<unsigned>(rows.query_start.size() - 1);
+  const int uniform = graph ? uniform_queries(rows.query_start) : 0;
+  // Its checks throw.
+  try {
+    return REPLAYSSM_CUDA_STATUS(fi::PrefillPlan<int>(
+        my.floats.as<void>(), my.floats.bytes(), my.integers.as<void>(), my.pinned.get(),
+        my.integers.bytes(), my.cut, mutable_pointer(rows.query_start.data()),
+        mutable_pointer(rows.page_start.data()), static_cast<unsigned>(rows.query_start.back()),
+        count, static_cast<unsigned>(my.shape.heads), static_cast<unsigned>(my.shape.kv_heads),
+        static_cast<unsigned>(my.shape.head_dim), static_cast<unsigned>(my.shape.head_dim),
+        static_cast<unsigned>(my.page_tokens), graph, sizeof(Number), /*window_left=*/-1,
+        /*fixed_split_size=*/-1, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0,
+        uniform, /*fixed_uniform_q_len=*/uniform > 0, stream));
+  } catch (const std::exception& error) {
+    return Error{fmt::format("attention of {} rows, {} tokens: {}", count, rows.query_start.back(),
+                             error.what())};
+  }
+}
+
+std::int64_t PagedAttention::cut_shape() const {
+  const fi::PrefillPlanInfo& cut = implementation_->cut;
+  return (cut.padded_batch_size * 1024 + cut.cta_tile_q) * 2 + (cut.split_kv ? 1 : 0);
+}
+
+Status PagedAttention::run(const AttentionRows& rows, const bf16* q, const bf16* keys,
+                           const bf16* values, bf16* out, cudaStream_t stream) {
+  Implementation& my = *implementation_;
+  const fi::PrefillPlanInfo& cut = my.cut;
+  const auto numbers = [](const bf16* from) {
+    return reinterpret_cast<Number*>(const_cast<bf16*>(from));
+  };
+  const auto integers = [&]<class T>(std::int64_t offset, T*& to) {
+    to = fi::GetPtrFromBaseOffset<T>(my.integers.as<void>(), offset);
+  };
+  Params params;
+  params.q = numbers(q);
+  params.paged_kv = fi::paged_kv_t<Number, int>(
+      static_cast<unsigned>(my.shape.kv_heads), static_cast<unsigned>(my.page_tokens),
+      static_cast<unsigned>(my.shape.head_dim), static_cast<unsigned>(rows.query_start.size() - 1),
+      fi::QKVLayout::kNHD, numbers(keys), numbers(values), mutable_pointer(rows.pages),
+      mutable_pointer(rows.device_page_start), mutable_pointer(rows.last_page_tokens));
+  params.q_indptr = mutable_pointer(rows.device_query_start);
+  params.o = numbers(out);
+  params.group_size = fi::uint_fastdiv(static_cast<unsigned>(my.shape.group()));
+  params.num_qo_heads = static_cast<unsigned>(my.shape.heads);
+  params.q_stride_n = my.shape.heads * my.shape.head_dim;
+  params.q_stride_h = my.shape.head_dim;
+  params.window_left = -1;
+  params.sm_scale = 1.0f / std::sqrt(static_cast<float>(my.shape.head_dim));
+  integers(cut.request_indices_offset, params.request_indices);
+  integers(cut.qo_tile_indices_offset, params.qo_tile_indices);
+  integers(cut.kv_tile_indices_offset, params.kv_tile_indices);
+  integers(cut.o_indptr_offset, params.o_indptr);
+  integers(cut.kv_chunk_size_ptr_offset, params.kv_chunk_size_ptr);
+  Number* partial = nullptr;
+  float* sums = nullptr;
+  if (cut.split_kv) {
+    integers(cut.merge_indptr_offset, params.merge_indptr);
+    partial = fi::GetPtrFromBaseOffset<Number>(my.floats.as<void>(), cut.v_offset);
+    sums = fi::GetPtrFromBaseOffset<float>(my.floats.as<void>(), cut.s_offset);
+  }
+  params.partition_kv = cut.split_kv;
+  params.padded_batch_size = static_cast<unsigned>(cut.padded_batch_size);
+  params.max_total_num_rows = static_cast<unsigned>(cut.total_num_rows);
+  if (cut.enable_cuda_graph) {
+    integers(cut.block_valid_mask_offset, params.block_valid_mask);
+    integers(cut.total_num_rows_offset, params.total_num_rows);
+  }
+  try {
+    switch (my.shape.head_dim) {
+#ifndef REPLAYSSM_CUDA_ONE_INSTANCE
+      case 64:
+        return REPLAYSSM_CUDA_STATUS(
+            run_head_dim<64>(cut.cta_tile_q, params, partial, sums, stream));
+      case 128:
+        return REPLAYSSM_CUDA_STATUS(
+            run_head_dim<128>(cut.cta_tile_q, params, partial, sums, stream));
+#endif
+      case 256:
+        return REPLAYSSM_CUDA_STATUS(
+            run_head_dim<256>(cut.cta_tile_q, params, partial, sums, stream));
+      default:
+        return refuse("head_dim", my.shape.head_dim, "64, 128 or 256 on cuda");
+    }
+  } catch (const std::exception& error) {
+    return Error{fmt::format("attention: {}", error.what())};
+  }
+}
+
+}  // namespace replayssm::cuda

@@ -1,0 +1,121 @@
+#include "model/cuda/step_tables.h"
+
+#include <algorithm>
+
+#include "ops/cuda/cuda_check.h"
+
+namespace replayssm::cuda {
+namespace {
+
+constexpr std::size_t kFirstWords = std::size_t{1} << 16;
+constexpr std::size_t kSectionWords = 4;  // sections begin at multiples of so many words
+
+}  // namespace
+
+Result<StepTables> StepTables::make() {
+  StepTables tables;
+  REPLAYSSM_TRY(tables.reserve(kFirstWords));
+  return tables;
+}
+
+Status StepTables::reserve(std::size_t words) {
+  if (words * sizeof(int) <= device_.bytes()) return {};
+  auto device = DeviceBuffer::make(words * sizeof(int));
+  if (!device) return device.error();
+  int* pinned = nullptr;
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaMallocHost(reinterpret_cast<void**>(&pinned), words * sizeof(int))));
+  device_ = std::move(*device);
+  pinned_.reset(pinned);
+  return {};
+}
+
+const int* StepTables::section(std::span<const int> words) {
+  const std::size_t at = used_;
+  std::copy(words.begin(), words.end(), pinned_.get() + at);
+  used_ += (words.size() + kSectionWords - 1) / kSectionWords * kSectionWords;
+  return device_.as<int>() + at;
+}
+
+StepRows StepTables::rows_of(std::span<const RowTokens> rows) {
+  std::vector<int> row, first_token, tokens;
+  for (const RowTokens& r : rows) {
+    row.push_back(r.row.value);
+    first_token.push_back(r.first_token);
+    tokens.push_back(r.tokens);
+  }
+  const std::vector<ConvTask> tasks = conv_tasks(rows);
+  static_assert(sizeof(ConvTask) % sizeof(int) == 0);
+  StepRows made;
+  made.count = static_cast<int>(rows.size());
+  made.row = section(row);
+  made.first_token = section(first_token);
+  made.tokens = section(tokens);
+  made.tasks = reinterpret_cast<const ConvTask*>(
+      section({reinterpret_cast<const int*>(tasks.data()),
+               tasks.size() * (sizeof(ConvTask) / sizeof(int))}));
+  made.task_count = static_cast<int>(tasks.size());
+  return made;
+}
+
+Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t stream) {
+  std::vector<int> tokens(batch.tokens.begin(), batch.tokens.end());
+  std::vector<int> positions(tokens.size(), 0), places(tokens.size(), -1);
+  std::vector<int> logit_tokens, pages, last_page_tokens;
+  std::vector<RowTokens> windows, chunks;
+  query_start_.assign(1, 0);
+  page_start_.assign(1, 0);
+  for (const BatchRow& row : batch.rows) {
+    const RowTokens& span = row.span;
+    (span.phase == Phase::prefill ? chunks : windows).push_back(span);
+    const int end = row.start.tokens + span.tokens;
+    for (int n = 0; n < span.tokens; ++n) {
+      const auto at = static_cast<std::size_t>(span.first_token + n);
+      if (row.null) {
+        tokens[at] = -1;
+        continue;
+      }
+      positions[at] = row.start.tokens + n;
+      if (row.pages.empty()) continue;  // no attention layers
+      const auto page = static_cast<std::size_t>(positions[at] / page_tokens);
+      places[at] = row.pages[page].value * page_tokens + positions[at] % page_tokens;
+    }
+    // A null row reads what page 0 holds, whatever it is: its results are nobody's.
+    const int read = row.null || row.pages.empty() ? span.tokens : end;
+    const int read_pages = (read + page_tokens - 1) / page_tokens;
+    for (int page = 0; page < read_pages; ++page) {
+      pages.push_back(row.null || row.pages.empty()
+                          ? 0
+                          : row.pages[static_cast<std::size_t>(page)].value);
+    }
+    last_page_tokens.push_back(read - (read_pages - 1) * page_tokens);
+    query_start_.push_back(span.first_token + span.tokens);
+    page_start_.push_back(static_cast<int>(pages.size()));
+    for (int n = span.tokens - row.logits; n < span.tokens; ++n) {
+      logit_tokens.push_back(span.first_token + n);
+    }
+  }
+  token_count_ = static_cast<int>(tokens.size());
+  logit_rows_ = static_cast<int>(logit_tokens.size());
+  // Tasks of chunks are fewer than their tokens plus rows, four words each.
+  const std::size_t words =
+      8 * tokens.size() + 16 * (batch.rows.size() + 8) + logit_tokens.size() + pages.size();
+  REPLAYSSM_TRY(reserve(words <= device_.bytes() / sizeof(int) ? words : 2 * words));
+  used_ = 0;
+  tokens_ = section(tokens);
+  positions_ = section(positions);
+  places_ = section(places);
+  logit_tokens_ = section(logit_tokens);
+  windows_ = rows_of(windows);
+  chunks_ = rows_of(chunks);
+  attention_.device_query_start = section(query_start_);
+  attention_.device_page_start = section(page_start_);
+  attention_.last_page_tokens = section(last_page_tokens);
+  attention_.pages = section(pages);  // the only section of varying length: the last
+  attention_.query_start = query_start_;
+  attention_.page_start = page_start_;
+  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(device_.as<void>(), pinned_.get(),
+                                               used_ * sizeof(int), cudaMemcpyHostToDevice, stream));
+}
+
+}  // namespace replayssm::cuda
