@@ -16,7 +16,6 @@ namespace {
 struct BenchEngineFlags {
   EngineFlags engine;
   bench::EngineBenchOptions options;
-  std::string device = "cpu";
   double accepted_length = 0;  // 0: not simulated
   bool json = false;
 };
@@ -48,9 +47,6 @@ void add_bench_engine(CLI::App& bench, int& exit_code) {
   auto flags = std::make_shared<BenchEngineFlags>();
   CLI::App* command = bench.add_subcommand(
       "engine", "Decode with a whole model: replay on and off, with and without drafts");
-  command->add_option("--device", flags->device, "Where the model runs")
-      ->check(CLI::IsMember({"cpu"}))
-      ->capture_default_str();
   command->add_option("--batch", flags->options.batch, "Sequences that decode together")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

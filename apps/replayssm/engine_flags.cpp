@@ -30,6 +30,9 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                   "Directory of a Hugging Face checkpoint. Default: the model that comes with the "
                   "program")
       ->check(CLI::ExistingDirectory);
+  command.add_option("--device", device, "Where the model runs")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   if (with_replay_switch) {
     command.add_flag("--disable-linear-replayssm", disable_replay,
                      "Write the recurrent state every token instead of logging and folding");
@@ -157,6 +160,7 @@ Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options;
   options.model_path = *directory;
   options.load_format = load_format == "dummy" ? LoadFormat::dummy : LoadFormat::checkpoint;
+  options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
   options.recurrence = disable_replay ? Recurrence::packed : Recurrence::replay;
   options.fold_block = fold_block;
   options.state_type = dtype_named(state_type).value_or(DType::f32);

@@ -13,6 +13,7 @@ namespace replayssm::cli {
 struct EngineFlags {
   std::string model_path;
   std::string load_format = "auto";
+  std::string device = "cpu";
   bool disable_replay = false;
   int fold_block = 16;
   std::string state_type = "float32";
@@ -29,7 +30,7 @@ struct EngineFlags {
   double confidence_threshold = 0;
   std::string step_rates;  // empty: measure
 
-  // Adds --model-path, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
+  // Adds --model-path, --device, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
   // --deterministic,
   // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);

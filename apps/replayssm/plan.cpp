@@ -47,8 +47,7 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   auto config = load_config(asked.model_path);
   if (!config) return config.error();
   ModelOptions options;
-  options.activations =
-      asked.activations.value_or(config->weight_type == DType::bf16 ? DType::bf16 : DType::f32);
+  options.activations = activation_type(asked, *config);
   options.recurrence = asked.recurrence;
   options.geometry = geometry;
   options.deterministic = asked.deterministic;

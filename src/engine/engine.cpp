@@ -17,6 +17,24 @@
 namespace replayssm {
 namespace {
 
+// What the GPU's model is not built for yet.
+Status check_device(const EngineOptions& options) {
+  if (options.device == DeviceKind::cpu) return {};
+  if (options.activations == DType::f32) {
+    return refuse("--dtype", name_of(*options.activations), "auto or bfloat16 with --device cuda");
+  }
+  const SpeculativeAlgorithm algorithm = options.speculation.algorithm;
+  if (algorithm != SpeculativeAlgorithm::none && algorithm != SpeculativeAlgorithm::ngram) {
+    return refuse("--speculative-algorithm", name_of(algorithm),
+                  "none or NGRAM with --device cuda");
+  }
+  if (options.deterministic) {
+    return Error{"--deterministic: not with --device cuda, whose matrix products depend on the size "
+                 "of the batch; expected --device cpu"};
+  }
+  return {};
+}
+
 // Precondition: fold block and window are those of a FoldGeometry.
 Status check(const EngineOptions& options) {
   if (options.state_type != DType::f32 && options.state_type != DType::bf16) {
@@ -35,14 +53,10 @@ Status check(const EngineOptions& options) {
     return refuse("--speculative-num-draft-tokens", options.window_max,
                   "1 with --disable-linear-replayssm");
   }
+  REPLAYSSM_TRY(check_device(options));
   if (options.step_tokens < 1) return refuse("step tokens", options.step_tokens, "at least 1");
   if (options.page_tokens < 1) return refuse("--page-size", options.page_tokens, "at least 1");
   return check_step_room(options);
-}
-
-// float16 weights are computed with in float32: half has too few exponent bits for activations.
-DType stored_type(const ModelConfig& config) {
-  return config.weight_type == DType::bf16 ? DType::bf16 : DType::f32;
 }
 
 }  // namespace
@@ -51,7 +65,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   const auto resolved = resolve_speculation(asked);
   if (!resolved) return resolved.error();
   EngineOptions options = *resolved;
-  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max, kCpuRingAccess);
+  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max,
+                                           ring_access(options.device));
   if (!geometry) return geometry.error();
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.model_path);
@@ -61,7 +76,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   if (!fingerprint) return fingerprint.error();
 
   ModelOptions model_options;
-  model_options.activations = options.activations.value_or(stored_type(*config));
+  model_options.activations = activation_type(options, *config);
   model_options.recurrence = options.recurrence;
   model_options.geometry = *geometry;
   model_options.deterministic = options.deterministic;
@@ -72,7 +87,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   engine->options_ = options;
   engine->fingerprint_ = *fingerprint;
   engine->pool_ = std::make_unique<ThreadPool>(options.threads);
-  engine->ops_ = make_cpu_ops(*engine->pool_);
+  auto device = make_device(options.device, *engine->pool_);
+  if (!device) return device.error();
+  engine->device_ = std::move(*device);
   model_options.load_format = options.load_format;
   if (model_options.draft_head && options.load_format == LoadFormat::checkpoint &&
       !has_draft_head(options.model_path)) {
@@ -80,8 +97,13 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
                   "a checkpoint with mtp.* tensors, or NGRAM");
   }
   // What is available now: the weights take their part of it.
-  if (options.memory_budget == 0) options.memory_budget = available_memory();
-  auto model = Model::load(options.model_path, model_options, *engine->pool_, *engine->ops_);
+  if (options.memory_budget == 0) {
+    const auto free = engine->device_->free_memory();
+    if (!free) return free.error();
+    options.memory_budget = *free;
+  }
+  auto model =
+      engine->device_->load_model(options.model_path, model_options, model_sizes(options));
   if (!model) return model.error();
   engine->model_ = std::move(*model);
 
@@ -97,7 +119,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   }
 
   const SequenceLayout layout =
-      sequence_layout(*config, model_options, engine->ops_->state_type_for(options.state_type),
+      sequence_layout(*config, model_options, engine->ops().state_type_for(options.state_type),
                       options.page_tokens, block);
   const StepLimits limits = step_limits(options);
   auto plan = plan_engine(options, *config, model_options, layout,
@@ -110,11 +132,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   auto memory = SequenceMemory::make(layout,
                                      PoolSizes{engine->plan_.rows + engine->plan_.kept_rows,
                                                engine->plan_.slots, engine->plan_.pages},
-                                     host_space(), options.poison);
+                                     engine->device_->memory(), options.poison);
   if (!memory) return memory.error();
   engine->memory_ = std::move(*memory);
   engine->runner_ =
-      std::make_unique<Runner>(*engine->model_, *engine->ops_, *engine->memory_, limits);
+      std::make_unique<Runner>(*engine->model_, engine->ops(), *engine->memory_, limits);
   engine->use_drafter(engine->make_drafter(block, std::move(drafter_weights)));
   REPLAYSSM_TRY(engine->set_step_rates());
   return engine;
@@ -142,7 +164,7 @@ std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
         kv.push_back(memory_->pages().kv(first_draft_layer + i));
       }
       return std::make_unique<BlockDrafter>(
-          *block, std::move(weights), *model_, model_->options(), *pool_, *ops_, std::move(kv),
+          *block, std::move(weights), *model_, model_->options(), *pool_, ops(), std::move(kv),
           BlockDrafter::Sizes{most, options_.step_tokens, plan_.rows},
           options_.speculation.sampled_drafts);
     }
@@ -224,11 +246,11 @@ Result<Sequence> Engine::fork(const Sequence& parent, std::uint64_t seed) {
 }
 
 Result<std::vector<std::byte>> Engine::pause(const Sequence& sequence) {
-  return archive_sequence(sequence, *memory_, *ops_, fingerprint_);
+  return archive_sequence(sequence, *memory_, ops(), fingerprint_);
 }
 
 Result<Sequence> Engine::resume(std::span<const std::byte> archive) {
-  return restore_sequence(archive, *memory_, *ops_, fingerprint_);
+  return restore_sequence(archive, *memory_, ops(), fingerprint_);
 }
 
 Status Engine::prepare(const StepRow& row) {

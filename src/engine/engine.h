@@ -13,6 +13,7 @@
 #include "cache/sequence_memory.h"
 #include "core/result.h"
 #include "core/thread_pool.h"
+#include "engine/device.h"
 #include "engine/engine_options.h"
 #include "engine/output_rules.h"
 #include "engine/runner.h"
@@ -59,7 +60,7 @@ class Engine {
   const MemoryPlan& plan() const { return plan_; }
   SequenceMemory& memory() { return *memory_; }
   Runner& runner() { return *runner_; }
-  LinearOps& ops() { return *ops_; }
+  LinearOps& ops() const { return device_->ops(); }
   int threads() const { return pool_->threads(); }
   int context_length() const { return context_length_; }
 
@@ -137,7 +138,7 @@ class Engine {
   MemoryPlan plan_;
   // Destroyed from the last to the first: each uses the ones above it.
   std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<LinearOps> ops_;
+  std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SequenceMemory> memory_;
   std::unique_ptr<Runner> runner_;

@@ -7,6 +7,7 @@
 
 #include "cache/poison.h"
 #include "core/dtype.h"
+#include "engine/device.h"
 #include "model/model.h"
 #include "ops/linear_ops.h"
 #include "spec/speculation.h"
@@ -16,6 +17,7 @@ namespace replayssm {
 struct EngineOptions {
   std::filesystem::path model_path;
   LoadFormat load_format = LoadFormat::checkpoint;
+  DeviceKind device = DeviceKind::cpu;
   std::optional<DType> activations;  // f32 or bf16; empty: the type the weights are stored in
   DType state_type = DType::f32;
   Recurrence recurrence = Recurrence::replay;

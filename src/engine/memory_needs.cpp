@@ -134,9 +134,9 @@ std::int64_t planned_weight_bytes(const BlockDraftConfig& drafter) {
          all.vectors * static_cast<std::int64_t>(sizeof(float));
 }
 
-std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
-                                     int threads, int tokens) {
-  return decoder_workspace_bytes(config, options, threads, tokens);
+DType activation_type(const EngineOptions& options, const ModelConfig& config) {
+  if (options.device == DeviceKind::cuda) return DType::bf16;
+  return options.activations.value_or(config.weight_type == DType::bf16 ? DType::bf16 : DType::f32);
 }
 
 std::int64_t logits_bytes(const ModelConfig& config, int logit_rows) {
@@ -285,6 +285,12 @@ StepLimits step_limits(const EngineOptions& options) {
   return limits;
 }
 
+ModelSizes model_sizes(const EngineOptions& options) {
+  // A prompt chunk is a row, too, and a step has no more rows than tokens.
+  const int rows = std::min(options.step_tokens, 2 * planned_rows(options));
+  return {rows, step_limits(options).logit_rows, options.page_tokens};
+}
+
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
                                  const ModelOptions& model_options, const SequenceLayout& layout,
                                  const WeightBytes& weights, const BlockDraftConfig* block,
@@ -300,9 +306,11 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
   needs.max_useful_requests = max_useful_requests(options);
   needs.slots_beyond_rows = options.slots_beyond_requests;
   needs.kept_sequences_least = options.kept_sequences_least;
-  const StepLimits limits = step_limits(options);
-  needs.workspace = planned_workspace_bytes(config, model_options, threads, limits.tokens) +
-                    logits_bytes(config, limits.logit_rows);
+  needs.workspace = device_workspace_bytes(options.device, config, model_options,
+                                           model_sizes(options), threads);
+  if (options.device == DeviceKind::cpu) {
+    needs.workspace += logits_bytes(config, step_limits(options).logit_rows);
+  }
   return plan_sequences(needs, config.max_positions);
 }
 

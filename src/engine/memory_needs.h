@@ -32,9 +32,10 @@ std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_hea
 // The same for a block drafter's tensors.
 std::int64_t planned_weight_bytes(const BlockDraftConfig& drafter);
 
-// Scratch of a forward pass over so many tokens: Model::workspace_bytes without a model.
-std::int64_t planned_workspace_bytes(const ModelConfig& config, const ModelOptions& options,
-                                     int threads, int tokens);
+// What a model is computed with: what is asked for, or the type of its weights. float16 weights are
+// computed with in float32, because half has too few exponent bits for activations. A GPU computes
+// in bf16.
+DType activation_type(const EngineOptions& options, const ModelConfig& config);
 
 // The runner's buffer of logits.
 std::int64_t logits_bytes(const ModelConfig& config, int logit_rows);
@@ -77,6 +78,9 @@ Result<SequencePlan> plan_sequences(MemoryNeeds needs, int model_context);
 // The sizes of a step, and with them of workspace and logits, that options ask for. Where
 // max_running_requests is 0, those of as many requests as could be planned.
 StepLimits step_limits(const EngineOptions& options);
+
+// The same as a model is made for.
+ModelSizes model_sizes(const EngineOptions& options);
 
 // The bytes of weights: the model's, and those of a drafter that has its own.
 struct WeightBytes {

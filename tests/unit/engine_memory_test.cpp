@@ -54,8 +54,8 @@ TEST(EngineMemory, WeightsAndWorkspaceArePlannedFromTheConfigurationAlone) {
     const auto engine = make_engine(options);
     ASSERT_TRUE(engine);
     EXPECT_EQ(line(engine->plan(), "workspace"),
-              planned_workspace_bytes(engine->config(), engine->model_options(), engine->threads(),
-                                      options.step_tokens) +
+              device_workspace_bytes(DeviceKind::cpu, engine->config(), engine->model_options(),
+                                     model_sizes(options), engine->threads()) +
                   logits_bytes(engine->config(), options.logit_rows));
     // Norms may be stored in 16 bits and are counted in 32, so the plan may be a little above.
     const std::int64_t planned = planned_weight_bytes(engine->config(), false);
