@@ -293,17 +293,37 @@ Status time_fold(const CudaBenchOptions& options, int ring_rows, int records,
 
 }  // namespace
 
-Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options) {
-  const BenchOptions& o = options.op;
-  REPLAYSSM_TRY(check_options(options));
+namespace {
+
+Result<std::string> gpu_name() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     return Error{"--device cuda: this machine has no GPU; expected cpu"};
   }
-  CudaBenchReport result;
   cudaDeviceProp properties{};
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDeviceProperties(&properties, 0)));
-  result.gpu = properties.name;
+  return std::string(properties.name);
+}
+
+}  // namespace
+
+Result<GpuFacts> measure_gpu() {
+  const auto name = gpu_name();
+  if (!name) return name.error();
+  const auto stream = Stream::make();
+  if (!stream) return stream.error();
+  const auto ceilings = measure_cuda_ceilings(*stream);
+  if (!ceilings) return ceilings.error();
+  return GpuFacts{*name, *ceilings};
+}
+
+Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options) {
+  const BenchOptions& o = options.op;
+  REPLAYSSM_TRY(check_options(options));
+  CudaBenchReport result;
+  const auto name = gpu_name();
+  if (!name) return name.error();
+  result.gpu = *name;
   const auto limits = cuda::device_limits();
   if (!limits) return limits.error();
   const auto stream = Stream::make();

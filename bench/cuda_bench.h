@@ -26,6 +26,14 @@ struct CudaBenchReport {
   std::string gpu;
 };
 
+// A GPU and what its memory can do.
+struct GpuFacts {
+  std::string name;
+  Ceilings ceilings;
+};
+// Of the current GPU. Errors as run_cuda_bench().
+Result<GpuFacts> measure_gpu();
+
 // All operations. Error: no CUDA backend in this build, no GPU, an argument out of range, or a
 // check of the output that failed; each in one line.
 Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions& options);

@@ -3,10 +3,18 @@
 
 namespace replayssm::bench {
 
-Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions&) {
+namespace {
+
+Error absent() {
   return Error{
       "--device cuda: this build has no CUDA backend (cmake --preset cuda makes one); expected "
       "cpu"};
 }
+
+}  // namespace
+
+Result<CudaBenchReport> run_cuda_bench(const CudaBenchOptions&) { return absent(); }
+
+Result<GpuFacts> measure_gpu() { return absent(); }
 
 }  // namespace replayssm::bench

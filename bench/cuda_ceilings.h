@@ -8,7 +8,7 @@
 
 namespace replayssm::bench {
 
-// Copy and in-place update of 2 GiB, bytes read + written; medians of nine.
+// Copy, in-place update and read of 2 GiB, bytes read + written; medians of nine.
 Result<Ceilings> measure_cuda_ceilings(cudaStream_t stream);
 
 }  // namespace replayssm::bench

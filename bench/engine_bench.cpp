@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/random_stream.h"
+#include "cuda_bench.h"
 #include "engine/engine.h"
 #include "engine/memory_needs.h"
 #include "stopwatch.h"
@@ -54,6 +55,45 @@ class SimulatedDrafter final : public Drafter {
   double owed_ = 0;
 };
 
+// Fills memory of a space with small bf16 numbers of random signs and mantissas, which are small
+// float32 numbers in pairs.
+Status fill_at_random(MemorySpace& space, void* data, std::size_t bytes) {
+  constexpr std::size_t kBlock = std::size_t{1} << 20;
+  std::vector<std::uint16_t> block(std::min(kBlock, bytes) / sizeof(std::uint16_t));
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    const std::uint64_t bits = mix_bits(i);
+    block[i] = static_cast<std::uint16_t>((bits & 0x807f) | 0x3c00);  // 1/128 to 1/64
+  }
+  auto* const to = static_cast<std::byte*>(data);
+  std::size_t filled = block.size() * sizeof(std::uint16_t);
+  const MemoryCopy first{reinterpret_cast<const std::byte*>(block.data()), 0, to, 0, filled, 1};
+  REPLAYSSM_TRY(space.write({&first, 1}));
+  for (std::size_t count = 0; filled < bytes; filled += count) {
+    count = std::min(filled, bytes - filled);
+    const MemoryCopy more{to, 0, to + filled, 0, count, 1};
+    REPLAYSSM_TRY(space.copy({&more, 1}));
+  }
+  return {};
+}
+
+// The states of all slots, the keys and values of all pages.
+Status fill_at_random(SequenceMemory& memory) {
+  const SequenceViews& views = memory.views();
+  if (!views.states.empty()) {
+    REPLAYSSM_TRY(fill_at_random(memory.space(), views.states.front().data,
+                                 static_cast<std::size_t>(memory.slots().bytes())));
+  }
+  for (int layer = 0; layer < memory.layout().attention_layers; ++layer) {
+    const KvView& kv = views.kv[static_cast<std::size_t>(layer)];
+    const std::size_t bytes = memory.pages().position_bytes(layer) *
+                              static_cast<std::size_t>(kv.pages) *
+                              static_cast<std::size_t>(kv.page_tokens);
+    REPLAYSSM_TRY(fill_at_random(memory.space(), kv.keys, bytes));
+    REPLAYSSM_TRY(fill_at_random(memory.space(), kv.values, bytes));
+  }
+  return {};
+}
+
 struct Decoded {
   DecodeTimes times;
   Texts texts;  // prompts with their outputs
@@ -68,6 +108,7 @@ class EngineRun {
       : engine_(engine), options_(options) {}
 
   Status admit() {
+    if (options_.skip_prefill) REPLAYSSM_TRY(fill_at_random(engine_.memory()));
     for (int i = 0; i < options_.batch; ++i) {
       std::vector<TokenId> prompt;
       for (int j = 0; j < options_.context; ++j) {
@@ -77,7 +118,13 @@ class EngineRun {
       }
       SamplingParams greedy;
       greedy.temperature = 0;
-      auto sequence = engine_.admit(std::move(prompt), greedy);
+      Residence resumed;
+      if (options_.skip_prefill) {
+        auto residence = engine_.memory().admit(before_last_token());
+        if (!residence) return residence.error();
+        resumed = std::move(*residence);
+      }
+      auto sequence = engine_.admit(std::move(prompt), greedy, std::move(resumed));
       if (!sequence) return sequence.error();
       sequences_.push_back(std::move(*sequence));
     }
@@ -88,7 +135,7 @@ class EngineRun {
   Status prefill() {
     for (Sequence& sequence : sequences_) {
       while (sequence.phase() == Phase::prefill) {
-        const StepRow row = Engine::next_row(sequence, engine_.runner().limits().tokens);
+        const StepRow row = Engine::next_row(sequence, engine_.runner().limits().chunk);
         REPLAYSSM_TRY(step({&row, 1}));
       }
     }
@@ -152,6 +199,17 @@ class EngineRun {
   }
 
  private:
+  // Where a sequence stands that has evaluated all of its prompt but one token.
+  Cursor before_last_token() const {
+    const int committed = options_.context - 1;
+    const bool replay = engine_.options().recurrence == Recurrence::replay;
+    const int block = replay ? engine_.options().fold_block : 1;
+    const int checkpoint = committed == 0 ? 0
+                           : replay       ? (committed - 1) / block * block
+                                          : committed;
+    return {Depth{committed}, Depth{checkpoint}};
+  }
+
   static int tokens_of(const Sequence& sequence) {
     return static_cast<int>(sequence.tokens.size());
   }
@@ -269,7 +327,15 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
     ThreadPool pool(options.engine.threads);
     report.threads = pool.threads();
     const std::size_t beyond_cache = 4 * last_level_cache_bytes();
-    report.ceilings = measure_ceilings(pool, beyond_cache);
+    if (options.engine.device == DeviceKind::cpu) {
+      report.ceilings = measure_ceilings(pool, beyond_cache);
+    }
+  }
+  if (options.engine.device == DeviceKind::cuda) {
+    auto gpu = measure_gpu();
+    if (!gpu) return gpu.error();
+    report.ceilings = gpu->ceilings;
+    report.gpu = std::move(gpu->name);
   }
   const double read = report.ceilings.read_gb_per_s;
 
@@ -278,7 +344,7 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
   auto replay = decode(options, plain, nullptr, read);
   if (!replay) return replay.error();
   report.replay = replay->times;
-  report.prefill_tokens_per_s = replay->prefill_tokens_per_s;
+  if (!options.skip_prefill) report.prefill_tokens_per_s = replay->prefill_tokens_per_s;
   report.planned_bytes = replay->planned_bytes;
 
   plain.recurrence = Recurrence::packed;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "ceilings.h"
 #include "core/result.h"
@@ -17,6 +18,9 @@ struct EngineBenchOptions {
   int batch = 1;
   int context = 256;  // tokens of every prompt, random ones
   int outputs = 64;   // decoded tokens of every sequence, after the first one
+  // Sequences begin with all but the last token of their prompt behind them, and with random
+  // numbers for what those left in states, keys and values: for contexts that would take long.
+  bool skip_prefill = false;
   // With a speculative algorithm: its drafts are made, but replaced by ones of which so many are
   // right that a window commits this many tokens in the mean. A model with random weights has no
   // drafter that could guess it.
@@ -41,11 +45,12 @@ struct SpeculativeTimes {
 };
 
 struct EngineBenchReport {
-  Ceilings ceilings;
+  Ceilings ceilings;  // of the device's memory
+  std::string gpu;    // empty on the cpu
   int threads = 0;
   std::int64_t weight_bytes = 0;
   std::int64_t planned_bytes = 0;  // of everything the engine allocates, weights included
-  double prefill_tokens_per_s = 0;
+  std::optional<double> prefill_tokens_per_s;  // unless it was skipped
   DecodeTimes replay;
   DecodeTimes packed;  // --disable-linear-replayssm
   std::optional<SpeculativeTimes> speculative;

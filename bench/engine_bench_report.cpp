@@ -16,7 +16,8 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["op"] = "engine";
   json["model"] = o.engine.model_path.filename().string();
   json["load_format"] = o.engine.load_format == LoadFormat::dummy ? "dummy" : "auto";
-  json["device"] = "cpu";
+  json["device"] = name_of(o.engine.device);
+  json["gpu"] = r.gpu.empty() ? null : nlohmann::ordered_json(r.gpu);
   json["threads"] = r.threads;
   json["batch"] = o.batch;
   json["context"] = o.context;
@@ -25,7 +26,8 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["fold_block"] = o.engine.fold_block;
   json["weight_bytes"] = r.weight_bytes;
   json["planned_bytes"] = r.planned_bytes;
-  json["prefill_tokens_per_s"] = r.prefill_tokens_per_s;
+  json["prefill_tokens_per_s"] =
+      r.prefill_tokens_per_s ? nlohmann::ordered_json(*r.prefill_tokens_per_s) : null;
   json["decode_tokens_per_s"] = r.replay.tokens_per_s;
   json["step_us"] = r.replay.step_us;
   json["bytes_per_step"] = r.replay.bytes_per_step;
@@ -55,14 +57,14 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
 std::string to_text(const EngineBenchOptions& o, const EngineBenchReport& r) {
   std::string text = fmt::format(
       "{} sequences, {} tokens of context each, {} threads; weights {}, in all {}\n"
-      "prefill              {:10.1f} tokens/s\n"
+      "prefill              {:>10} tokens/s\n"
       "decode               {:10.1f} tokens/s, {:.0f} us a step, {:.2f} of the bound ({:.1f} "
       "GB/s)\n"
       "decode, replay off   {:10.1f} tokens/s, {:.0f} us a step; replay is {:.2f} times as fast\n",
       o.batch, o.context, r.threads, format_bytes(r.weight_bytes), format_bytes(r.planned_bytes),
-      r.prefill_tokens_per_s, r.replay.tokens_per_s, r.replay.step_us, r.replay.fraction_of_bound,
-      r.ceilings.read_gb_per_s, r.packed.tokens_per_s, r.packed.step_us,
-      r.replay.tokens_per_s / r.packed.tokens_per_s);
+      r.prefill_tokens_per_s ? fmt::format("{:.1f}", *r.prefill_tokens_per_s) : "skipped",
+      r.replay.tokens_per_s, r.replay.step_us, r.replay.fraction_of_bound, r.ceilings.read_gb_per_s,
+      r.packed.tokens_per_s, r.packed.step_us, r.replay.tokens_per_s / r.packed.tokens_per_s);
   if (r.speculative) {
     text += fmt::format(
         "decode with drafts   {:10.1f} tokens/s, {:.0f} us a step of up to {} tokens, {:.2f} of "

@@ -56,6 +56,8 @@ void add_bench_engine(CLI::App& bench, int& exit_code) {
   command->add_option("--max-tokens", flags->options.outputs, "Decoded tokens of every sequence")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command->add_flag("--skip-prefill", flags->options.skip_prefill,
+                    "Begin behind the prompts, with random numbers for what they would have left");
   flags->engine.add_to(*command, false);
   flags->engine.add_load_format_to(*command);
   flags->engine.add_speculation_to(*command);

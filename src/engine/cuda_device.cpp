@@ -28,10 +28,10 @@ class CudaDevice final : public Device {
                                             const ModelSizes& sizes) override {
     const auto config = load_config(directory);
     if (!config) return config.error();
-    const auto weights = options.load_format == LoadFormat::dummy
-                             ? random_weights(*config, options.draft_head,
-                                              DummyMatrices::shapes_only)
-                             : load_weights(directory, *config, options.draft_head);
+    const auto weights =
+        options.load_format == LoadFormat::dummy
+            ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only)
+            : load_weights(directory, *config, options.draft_head);
     if (!weights) return weights.error();
     return cuda::make_cuda_decoder(*config, *weights, options,
                                    {sizes.rows, sizes.logit_rows, sizes.page_tokens}, stream_);
@@ -50,8 +50,7 @@ Result<std::unique_ptr<Device>> make_cuda_device() {
   if (!stream) return Error{fmt::format("--device: cuda: {}", stream.error().message)};
   auto ops = cuda::make_cuda_ops(*stream);
   if (!ops) return Error{fmt::format("--device: {}", ops.error().message)};
-  return std::unique_ptr<Device>(
-      std::make_unique<CudaDevice>(std::move(*stream), std::move(*ops)));
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(*stream), std::move(*ops)));
 }
 
 }  // namespace replayssm

@@ -29,8 +29,9 @@ Status check_device(const EngineOptions& options) {
                   "none or NGRAM with --device cuda");
   }
   if (options.deterministic) {
-    return Error{"--deterministic: not with --device cuda, whose matrix products depend on the size "
-                 "of the batch; expected --device cpu"};
+    return Error{
+        "--deterministic: not with --device cuda, whose matrix products depend on the size "
+        "of the batch; expected --device cpu"};
   }
   return {};
 }
@@ -65,8 +66,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   const auto resolved = resolve_speculation(asked);
   if (!resolved) return resolved.error();
   EngineOptions options = *resolved;
-  const auto geometry = FoldGeometry::make(options.fold_block, options.window_max,
-                                           ring_access(options.device));
+  const auto geometry =
+      FoldGeometry::make(options.fold_block, options.window_max, ring_access(options.device));
   if (!geometry) return geometry.error();
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.model_path);
@@ -102,8 +103,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
     if (!free) return free.error();
     options.memory_budget = *free;
   }
-  auto model =
-      engine->device_->load_model(options.model_path, model_options, model_sizes(options));
+  auto model = engine->device_->load_model(options.model_path, model_options, model_sizes(options));
   if (!model) return model.error();
   engine->model_ = std::move(*model);
 
@@ -321,8 +321,16 @@ Status Engine::propose(std::span<DraftRequest> requests) {
 }
 
 Result<std::vector<StepResult>> Engine::step(std::span<const StepRow> rows) {
-  const auto logits = runner_->evaluate(rows);
-  if (!logits) return logits.error();
+  StepLogits logits;
+  if (runner_->best_suffices(rows)) {
+    const auto best = runner_->evaluate_best(rows);
+    if (!best) return best.error();
+    logits.best = *best;
+  } else {
+    const auto values = runner_->evaluate(rows);
+    if (!values) return values.error();
+    logits.values = *values;
+  }
 
   std::vector<StepResult> results;
   std::vector<int> first;
@@ -333,7 +341,7 @@ Result<std::vector<StepResult>> Engine::step(std::span<const StepRow> rows) {
     result.sequence = row.sequence;
     first.push_back(row.sequence->evaluated());
     if (row.logits > 0) {
-      const Status read = read_logits(row, *logits, logit_row, result);
+      const Status read = read_logits(row, logits, logit_row, result);
       if (!read) result.error = read.error();
     }
     logit_row += row.logits;
@@ -364,12 +372,12 @@ Status Engine::observe(std::span<const StepRow> rows, std::span<const int> first
 
 // Log-probabilities of the prompt where they are wanted; then, if the row is the sequence's last
 // one that waits, the next tokens.
-Status Engine::read_logits(const StepRow& row, std::span<const float> logits, int first_row,
+Status Engine::read_logits(const StepRow& row, const StepLogits& logits, int first_row,
                            StepResult& result) {
   Sequence& sequence = *row.sequence;
   const int drafts = static_cast<int>(row.drafts.size());
   if (row.rules != nullptr && row.rules->prompt_logprobs() && row.phase == Phase::prefill) {
-    REPLAYSSM_TRY(read_prompt_logprobs(row, logits, first_row, result));
+    REPLAYSSM_TRY(read_prompt_logprobs(row, logits.values, first_row, result));
   }
   if (sequence.waiting() > row.tokens - drafts) return {};
   const int most = std::min(drafts, row.most_accepted);
@@ -378,7 +386,10 @@ Status Engine::read_logits(const StepRow& row, std::span<const float> logits, in
   sequence.counters.drafts += most;
   for (int i = 0; i <= most; ++i) {
     const Draft* draft = i < most ? &row.drafts[static_cast<std::size_t>(i)] : nullptr;
-    const auto token = sample(row, runner_->logits_row(logits, anchor + i), draft, result);
+    const auto token =
+        logits.best.empty()
+            ? sample(row, runner_->logits_row(logits.values, anchor + i), draft, result)
+            : take_best(row, logits.best[static_cast<std::size_t>(anchor + i)], result);
     if (!token) return token.error();
     const bool accepted = draft != nullptr && *token == draft->token;
     sequence.counters.drafts_accepted += accepted ? 1 : 0;
@@ -424,19 +435,35 @@ Result<TokenId> Engine::sample(const StepRow& row, std::span<const float> logits
   if (!target) return target.error();
   const TokenId token = output_token(**target, draft == nullptr ? Draft{} : *draft,
                                      sampling.params().seed, sampling.outputs());
+  REPLAYSSM_TRY(put_out(row, token, result));
+  if (row.rules != nullptr && row.rules->top_logprobs()) {
+    result.tokens.back().logprobs = token_logprobs(logits, token, *row.rules->top_logprobs());
+  }
+  return token;
+}
+
+// The same, where the model has picked the token.
+Result<TokenId> Engine::take_best(const StepRow& row, TokenId best, StepResult& result) {
+  if (best < 0) {
+    result.finite = false;
+    return Error{"logits: one that is not finite is not accepted; expected finite numbers"};
+  }
+  REPLAYSSM_TRY(put_out(row, best, result));
+  return best;
+}
+
+// Appends a token to the row's sequence and to what the step gave it.
+Status Engine::put_out(const StepRow& row, TokenId token, StepResult& result) {
   SampledToken sampled{token, std::nullopt};
   if (row.rules != nullptr) {
     REPLAYSSM_TRY(row.rules->accept(token));
     sampled.ends = row.rules->ends(token);
     sampled.last = !sampled.ends && row.rules->complete();
-    if (row.rules->top_logprobs()) {
-      sampled.logprobs = token_logprobs(logits, token, *row.rules->top_logprobs());
-    }
   }
   result.tokens.push_back(std::move(sampled));
   row.sequence->tokens.push_back(token);
-  sampling.add_output(token);
-  return token;
+  row.sequence->sampling.add_output(token);
+  return {};
 }
 
 }  // namespace replayssm

@@ -123,12 +123,19 @@ class Engine {
   // `block`: the block drafter that the options ask for, or null, and its weights.
   std::unique_ptr<Drafter> make_drafter(const BlockDraftConfig* block, BlockDraftWeights weights);
   Status set_step_rates();
-  Status read_logits(const StepRow& row, std::span<const float> logits, int first_row,
+  // Logits, or where the model picks them, and no row needs more, their best tokens.
+  struct StepLogits {
+    std::span<const float> values;
+    std::span<const TokenId> best;
+  };
+  Status read_logits(const StepRow& row, const StepLogits& logits, int first_row,
                      StepResult& result);
   Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int first_row,
                               StepResult& result);
   Result<TokenId> sample(const StepRow& row, std::span<const float> logits, const Draft* draft,
                          StepResult& result);
+  Result<TokenId> take_best(const StepRow& row, TokenId best, StepResult& result);
+  Status put_out(const StepRow& row, TokenId token, StepResult& result);
   Status observe(std::span<const StepRow> rows, std::span<const int> first,
                  std::span<const int> accepted);
 

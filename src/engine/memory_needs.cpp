@@ -280,6 +280,9 @@ std::int64_t drafter_bytes(const EngineOptions& options, const ModelConfig& conf
 StepLimits step_limits(const EngineOptions& options) {
   StepLimits limits;
   limits.tokens = options.step_tokens;
+  const bool token_by_token =
+      options.device == DeviceKind::cuda && options.recurrence == Recurrence::packed;
+  limits.chunk = token_by_token ? 1 : limits.tokens;
   limits.logit_rows = std::max(
       options.logit_rows, planned_rows(options) * options.window_max + options.prompt_logit_rows);
   return limits;
@@ -306,8 +309,8 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
   needs.max_useful_requests = max_useful_requests(options);
   needs.slots_beyond_rows = options.slots_beyond_requests;
   needs.kept_sequences_least = options.kept_sequences_least;
-  needs.workspace = device_workspace_bytes(options.device, config, model_options,
-                                           model_sizes(options), threads);
+  needs.workspace =
+      device_workspace_bytes(options.device, config, model_options, model_sizes(options), threads);
   if (options.device == DeviceKind::cpu) {
     needs.workspace += logits_bytes(config, step_limits(options).logit_rows);
   }

@@ -37,6 +37,13 @@ class OutputRules {
   // the token that completes a constraint.
   bool ends(TokenId token) const;
 
+  // Whether an output token is the best one whatever the other logits are, and nothing is told of
+  // them: no constraint, bias, least length or log-probabilities.
+  bool best_suffices() const {
+    return !constraint_ && logit_bias_.empty() && min_tokens_ == 0 && !top_logprobs_ &&
+           !prompt_logprobs_;
+  }
+
   // Whether the output ends behind what it has: its constraint allows nothing more, and the model
   // has no end token to say so.
   bool complete() const;

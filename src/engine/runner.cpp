@@ -1,5 +1,9 @@
 #include "engine/runner.h"
 
+#include <algorithm>
+
+#include "engine/output_rules.h"
+
 namespace replayssm {
 
 Runner::Runner(Model& model, LinearOps& ops, SequenceMemory& memory, const StepLimits& limits)
@@ -59,13 +63,14 @@ Status Runner::check(std::span<const StepRow> rows) const {
   return {};
 }
 
-Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
+// Takes up the rows of a step.
+Result<Runner::Begun> Runner::begin(std::span<const StepRow> rows) {
   REPLAYSSM_TRY(check(rows));
   rows_.assign(rows.begin(), rows.end());
   spans_.clear();
 
-  Batch batch;
-  int logit_rows = 0;
+  Begun begun;
+  Batch& batch = begun.batch;
   for (const StepRow& row : rows_) {
     const Sequence& sequence = *row.sequence;
     RowTokens span;
@@ -82,14 +87,36 @@ Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
     batch.rows.push_back({span, sequence.memory.cursor().committed,
                           sequence.memory.pages().first(pages), row.logits});
     spans_.push_back(span);
-    logit_rows += row.logits;
+    begun.logit_rows += static_cast<std::size_t>(row.logits);
   }
-  const std::span<float> logits =
-      logits_.span().first(static_cast<std::size_t>(logit_rows) * logits_stride_);
+  return begun;
+}
+
+Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
+  const auto begun = begin(rows);
+  if (!begun) return begun.error();
+  const std::span<float> logits = logits_.span().first(begun->logit_rows * logits_stride_);
   const std::size_t width = taps_.size() * static_cast<std::size_t>(model_.config().hidden_size);
-  const HiddenTaps hidden{taps_, hidden_.span().first(batch.tokens.size() * width)};
-  REPLAYSSM_TRY(model_.forward(batch, memory_.views(), logits, hidden));
+  const HiddenTaps hidden{taps_, hidden_.span().first(begun->batch.tokens.size() * width)};
+  REPLAYSSM_TRY(model_.forward(begun->batch, memory_.views(), logits, hidden));
   return std::span<const float>(logits);
+}
+
+bool Runner::best_suffices(std::span<const StepRow> rows) const {
+  return model_.picks_best() && taps_.empty() &&
+         std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
+           const SamplingParams& sampling = row.sequence->sampling.params();
+           return row.logits == 0 || (sampling.greedy() && !sampling.penalises() &&
+                                      (row.rules == nullptr || row.rules->best_suffices()));
+         });
+}
+
+Result<std::span<const TokenId>> Runner::evaluate_best(std::span<const StepRow> rows) {
+  const auto begun = begin(rows);
+  if (!begun) return begun.error();
+  best_.resize(begun->logit_rows);
+  REPLAYSSM_TRY(model_.forward_best(begun->batch, memory_.views(), best_));
+  return std::span<const TokenId>(best_);
 }
 
 Status Runner::commit(std::span<const int> accepted) {

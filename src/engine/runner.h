@@ -43,6 +43,12 @@ class Runner {
   // other error the rows' sequences must not be used again.
   Result<std::span<const float>> evaluate(std::span<const StepRow> rows);
 
+  // Whether the rows need no more of their logits than which ones are the largest, and the model
+  // picks those itself.
+  bool best_suffices(std::span<const StepRow> rows) const;
+  // As evaluate(), but returns the best token of every row of logits; see Model::forward_best().
+  Result<std::span<const TokenId>> evaluate_best(std::span<const StepRow> rows);
+
   // From now on evaluate() keeps these hidden states of every token; see HiddenTaps.
   void keep_hidden(std::span<const int> taps);
   // Of the tokens of one row that evaluate() was given, [tokens, taps, hidden_size]. Valid until
@@ -62,6 +68,11 @@ class Runner {
 
  private:
   Status check(std::span<const StepRow> rows) const;
+  struct Begun {
+    Batch batch;
+    std::size_t logit_rows = 0;
+  };
+  Result<Begun> begin(std::span<const StepRow> rows);
   void count(const StepRow& row);
 
   Model& model_;
@@ -70,6 +81,7 @@ class Runner {
   StepLimits limits_;
   std::size_t logits_stride_;
   AlignedBuffer<float> logits_;  // [logit_rows, vocab_rows]
+  std::vector<TokenId> best_;    // [logit rows of the newest step]
   std::vector<int> taps_;
   AlignedBuffer<float> hidden_;   // [tokens, taps, hidden_size]
   std::vector<StepRow> rows_;     // of the step in progress

@@ -20,7 +20,7 @@ Status Scheduler::prepare(const StepRow& row) {
 // cache is to be given a sequence, and before the last token of a prompt whose choices part there.
 StepRow Scheduler::next_row(Choice& choice, int tokens, int logits) const {
   Sequence& sequence = choice.sequence;
-  StepRow row = Engine::next_row(sequence, tokens);
+  StepRow row = Engine::next_row(sequence, std::min(tokens, engine_.runner().limits().chunk));
   row.rules = &choice.rules;
   if (row.phase != Phase::prefill) {
     if (!choice.drafts.empty()) row.phase = Phase::verify;

@@ -132,6 +132,16 @@ class Model {
     return forward(batch, memory, logits, HiddenTaps{});
   }
 
+  // Whether forward_best() is built: for a model on a device, whose logits are far from the host.
+  virtual bool picks_best() const { return false; }
+  // As forward() without hidden states, and hands out of every row of logits its best token alone:
+  // that of the largest logit, the smallest id among equals; -1 where a logit is not finite.
+  //   best [sum of rows' logits]
+  virtual Status forward_best(const Batch& /*batch*/, const SequenceViews& /*memory*/,
+                              std::span<TokenId> /*best*/) {
+    return Error{"forward_best: not built for this device"};
+  }
+
   // What turns tokens into hidden states, and normalised hidden states into logits; a drafter may
   // share them. [vocab_rows, hidden_size], as long as the model.
   virtual const WeightMatrix& embedding() const = 0;

@@ -24,6 +24,15 @@ namespace {
 // K^-1/2.
 constexpr float kQueryScale = 0.08838834764831845f;
 
+// The next of the numbers of rows that steps are captured for: 1, 2, 4, multiples of 8 up to 64,
+// and multiples of 32.
+int padded_rows(int rows) {
+  if (rows <= 2) return rows;
+  if (rows <= 4) return 4;
+  const int step = rows <= 64 ? 8 : 32;
+  return (rows + step - 1) / step * step;
+}
+
 class CudaDecoder final : public Model {
  public:
   CudaDecoder(const ModelConfig& config, const ModelOptions& options, const CudaDecoderSizes& sizes,
@@ -77,28 +86,87 @@ class CudaDecoder final : public Model {
   const WeightMatrix& head() const override { return none_; }
   void observe(LayerObserver observer) override { observer_ = std::move(observer); }
 
+  bool picks_best() const override { return true; }
+
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
                  const HiddenTaps& hidden) override {
-    REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
     if (!hidden.taps.empty()) {
       return refuse("hidden.taps", hidden.taps.size(), "none: not built for cuda");
     }
+    REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
     if (batch.tokens.empty()) return {};
-    REPLAYSSM_TRY(tables_->write(batch, sizes_.page_tokens, stream_));
-    REPLAYSSM_TRY(evaluate(memory));
+    REPLAYSSM_TRY(evaluate(batch, memory));
     return read_logits(logits);
   }
 
+  Status forward_best(const Batch& batch, const SequenceViews& memory,
+                      std::span<TokenId> best) override {
+    REPLAYSSM_TRY(check_batch(batch, memory,
+                              best.size() * static_cast<std::size_t>(config_.vocab_rows), config_,
+                              options_));
+    if (batch.tokens.empty()) return {};
+    REPLAYSSM_TRY(evaluate(batch, memory));
+    static_assert(sizeof(TokenId) == sizeof(int));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
+        best.data(), activations_.best, best.size_bytes(), cudaMemcpyDeviceToHost, stream_)));
+    return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
+  }
+
  private:
-  // Windows alone: as a graph, captured when their shape is seen for the second time, because
-  // whatever allocates does so the first time.
-  Status evaluate(const SequenceViews& memory) {
-    const bool windows_only = tables_->chunks().count == 0 && !observer_;
-    if (attention_) REPLAYSSM_TRY(attention_->plan(tables_->attention(), windows_only, stream_));
-    if (!windows_only) return launch_all(memory);
+  // What the kernels ask beyond what every device does.
+  Status check_rows(const Batch& batch) const {
+    bool chunk_before = false;
+    for (const BatchRow& row : batch.rows) {
+      const bool chunk = row.span.phase == Phase::prefill;
+      if (!chunk && chunk_before) {
+        return refuse("batch.rows", "a window behind a prompt chunk", "windows first on cuda");
+      }
+      chunk_before = chunk;
+      if (options_.recurrence == Recurrence::packed && row.span.tokens > 1) {
+        return refuse("row.span.tokens", row.span.tokens,
+                      "1 with --disable-linear-replayssm on cuda");
+      }
+    }
+    return {};
+  }
+
+  // Windows of one length are padded to one of few numbers of rows and launched as a graph.
+  Status evaluate(const Batch& batch, const SequenceViews& memory) {
+    REPLAYSSM_TRY(check_rows(batch));
+    const int window = uniform_window(batch);
+    const bool graph = window > 0 && !observer_;
+    if (graph) pad(batch, window, memory.cursors.null_row);
+    REPLAYSSM_TRY(tables_->write(graph ? padded_ : batch, sizes_.page_tokens, stream_));
+    if (attention_) REPLAYSSM_TRY(attention_->plan(tables_->attention(), graph, stream_));
+    if (!graph) return launch_all(memory);
     const StepShape shape{tables_->windows().count, tables_->token_count(), tables_->logit_rows(),
                           tables_->tokens(), attention_ ? attention_->cut_shape() : 0};
     return graphs_.run(shape, stream_, [&] { return launch_all(memory); });
+  }
+
+  // The tokens of every row, where they are equally many windows with logits for all; otherwise 0.
+  static int uniform_window(const Batch& batch) {
+    const int tokens = batch.rows.front().span.tokens;
+    const bool uniform = std::all_of(batch.rows.begin(), batch.rows.end(), [&](const auto& row) {
+      return row.span.phase != Phase::prefill && row.span.tokens == tokens && row.logits == tokens;
+    });
+    return uniform ? tokens : 0;
+  }
+
+  // The batch with null rows behind its own, as padded_.
+  void pad(const Batch& batch, int window, RowIndex null_row) {
+    padded_ = batch;
+    const int most =
+        std::min({sizes_.rows, sizes_.logit_rows / window, options_.max_step_tokens / window});
+    const int rows = static_cast<int>(batch.rows.size());
+    for (int r = rows; r < std::min(padded_rows(rows), most); ++r) {
+      BatchRow& row = padded_.rows.emplace_back();
+      row.span = {null_row, static_cast<int>(padded_.tokens.size()), window,
+                  batch.rows.front().span.phase};
+      row.logits = window;
+      row.null = true;
+      padded_.tokens.insert(padded_.tokens.end(), static_cast<std::size_t>(window), 0);
+    }
   }
 
   Status launch_all(const SequenceViews& memory) {
@@ -146,13 +214,12 @@ class CudaDecoder final : public Model {
     const int tokens = tables_->token_count();
     REPLAYSSM_TRY(product(w.in, act.normed, {act.linear_in}));
     REPLAYSSM_TRY(convolve(w, memory, layer));
-    REPLAYSSM_TRY(launch_gdn_gates({b, a, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens,
-                                    heads.value_heads},
-                                   stream_));
+    REPLAYSSM_TRY(launch_gdn_gates(
+        {b, a, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens, heads.value_heads},
+        stream_));
     REPLAYSSM_TRY(step_states(memory, layer));
-    REPLAYSSM_TRY(launch_gated_norm({act.core, z, stride, w.norm_scale, eps(), act.mixed, tokens,
-                                     heads.value_heads},
-                                    stream_));
+    REPLAYSSM_TRY(launch_gated_norm(
+        {act.core, z, stride, w.norm_scale, eps(), act.mixed, tokens, heads.value_heads}, stream_));
     return product(w.out, act.mixed, {act.hidden, DType::bf16, true});
   }
 
@@ -188,16 +255,26 @@ class CudaDecoder final : public Model {
                                   options_.geometry.ring_rows(),
                                   rows.count,
                                   window};
-      const auto plan = chunks   ? plan_chunk_prefill(geometry, limits_)
-                        : packed ? plan_packed_step(geometry, limits_)
+      const auto plan = packed   ? plan_packed_step(geometry, limits_)
+                        : chunks ? plan_chunk_prefill(geometry, limits_)
                                  : plan_window_step(geometry, limits_);
       if (!plan) return plan.error();
-      const StepArgs args = step_args(memory, layer, rows, chunks || window > 1);
-      REPLAYSSM_TRY(chunks   ? launch_chunk_prefill(*plan, args, stream_)
-                    : packed ? launch_packed_step(*plan, args, stream_)
+      StepArgs args = step_args(memory, layer, rows, !packed && (chunks || window > 1));
+      // One token a row, behind the windows'.
+      if (packed && chunks) skip_tokens(args, tables_->windows().count);
+      REPLAYSSM_TRY(packed   ? launch_packed_step(*plan, args, stream_)
+                    : chunks ? launch_chunk_prefill(*plan, args, stream_)
                              : launch_window_step(*plan, args, stream_));
     }
     return {};
+  }
+
+  void skip_tokens(StepArgs& args, std::int64_t tokens) const {
+    const std::int64_t heads = config_.linear.value_heads;
+    args.qkv += tokens * args.token_stride;
+    args.gate += tokens * heads;
+    args.beta += tokens * heads;
+    args.out = static_cast<bf16*>(args.out) + tokens * heads * kValueDim;
   }
 
   // `several`: rows have several tokens, or those of another place in the batch.
@@ -284,13 +361,14 @@ class CudaDecoder final : public Model {
     REPLAYSSM_TRY(launch_rms_norm({act.hidden, tables_->logit_tokens(), weights_.final_norm_scale,
                                    eps(), act.normed, rows, config_.hidden_size},
                                   stream_));
-    return gemm_->run(weights_.head, act.normed, rows, {act.logits, DType::f32}, stream_);
+    REPLAYSSM_TRY(gemm_->run(weights_.head, act.normed, rows, {act.logits, DType::f32}, stream_));
+    return launch_best_token({act.logits, config_.vocab_rows, config_.vocab_size, rows, act.best},
+                             stream_);
   }
 
   Status read_logits(std::span<float> logits) {
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(logits.data(), activations_.logits,
-                                                        logits.size_bytes(), cudaMemcpyDeviceToHost,
-                                                        stream_)));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
+        logits.data(), activations_.logits, logits.size_bytes(), cudaMemcpyDeviceToHost, stream_)));
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
     const auto stride = static_cast<std::size_t>(config_.vocab_rows);
     const auto known = static_cast<std::size_t>(config_.vocab_size);
@@ -332,6 +410,7 @@ class CudaDecoder final : public Model {
   std::optional<StepTables> tables_;
   std::optional<PagedAttention> attention_;
   StepGraphs graphs_;
+  Batch padded_;  // of the newest step that was padded
   LayerObserver observer_;
 };
 

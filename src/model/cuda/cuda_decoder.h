@@ -17,9 +17,9 @@ struct CudaDecoderSizes {
   int page_tokens = 16;
 };
 
-// Copies the weights to the current device; the host's are not needed afterwards. Everything it launches goes to `stream`, which outlives
-// it; forward() returns when the logits are on the host. Steps of windows alone are captured in
-// CUDA graphs, one for each padded number of rows.
+// Copies the weights to the current device; the host's are not needed afterwards. Everything it
+// launches goes to `stream`, which outlives it; forward() returns when the logits are on the host.
+// Steps of windows of one length are captured in CUDA graphs, one for each padded number of rows.
 // Errors: activations other than bf16, hidden taps and draft heads, which are not built for cuda,
 // and those of DeviceWeights and PagedAttention.
 Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,

@@ -92,8 +92,7 @@ std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& si
   std::int64_t bytes = carve_activations(config, sizes, nullptr, unplaced);
   bytes += kProductWorkspaceBytes;
   if (config.attention.heads > 0) {
-    bytes += kAttentionListBytes +
-             attention_partial_bytes(config.attention, sizes.rows);
+    bytes += kAttentionListBytes + attention_partial_bytes(config.attention, sizes.rows);
   }
   return bytes;
 }

@@ -21,11 +21,11 @@ struct StepSizes {
 // [tokens, ...] each. The arrays of the two mixers and of the MLP share memory: only one of them is
 // live at a time.
 struct DecoderActivations {
-  bf16* hidden = nullptr;  // [tokens, h] residual stream
-  bf16* normed = nullptr;  // [tokens, h]
-  bf16* mixed = nullptr;   // [tokens, HV V] or [tokens, heads head_dim], input of the out product
-  float* logits = nullptr; // [logit_rows, vocab_rows]
-  int* best = nullptr;     // [logit_rows]
+  bf16* hidden = nullptr;   // [tokens, h] residual stream
+  bf16* normed = nullptr;   // [tokens, h]
+  bf16* mixed = nullptr;    // [tokens, HV V] or [tokens, heads head_dim], input of the out product
+  float* logits = nullptr;  // [logit_rows, vocab_rows]
+  int* best = nullptr;      // [logit_rows]
 
   bf16* linear_in = nullptr;  // [tokens, linear_in_width()]
   bf16* qkv = nullptr;        // [tokens, C], convolved

@@ -24,9 +24,8 @@ __device__ __forceinline__ Octet load_octet(const bf16* from) {
            high_half(u.z), low_half(u.w), high_half(u.w)}};
 }
 __device__ __forceinline__ void store_octet(bf16* to, const Octet& y) {
-  *reinterpret_cast<uint4*>(to) = {
-      ptx::pack_bf16(y.x[0], y.x[1]), ptx::pack_bf16(y.x[2], y.x[3]),
-      ptx::pack_bf16(y.x[4], y.x[5]), ptx::pack_bf16(y.x[6], y.x[7])};
+  *reinterpret_cast<uint4*>(to) = {ptx::pack_bf16(y.x[0], y.x[1]), ptx::pack_bf16(y.x[2], y.x[3]),
+                                   ptx::pack_bf16(y.x[4], y.x[5]), ptx::pack_bf16(y.x[6], y.x[7])};
 }
 __device__ __forceinline__ float rounded(float x) { return widen(narrow<bf16>(x)); }
 __device__ __forceinline__ float sum_of_squares(const Octet& v) {
@@ -64,8 +63,8 @@ __global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
        i += static_cast<int>(blockDim.x) * kOctet) {
     *reinterpret_cast<uint4*>(out + i) =
         token < 0 ? uint4{0, 0, 0, 0}
-                  : *reinterpret_cast<const uint4*>(
-                        args.table + static_cast<int64_t>(token) * args.width + i);
+                  : *reinterpret_cast<const uint4*>(args.table +
+                                                    static_cast<int64_t>(token) * args.width + i);
   }
 }
 
@@ -99,7 +98,8 @@ __global__ void gdn_gates_kernel(const __grid_constant__ GdnGateArgs args) {
 
 // One warp a value head: four values a lane.
 __global__ void gated_norm_kernel(const __grid_constant__ GatedNormArgs args) {
-  const int64_t unit = static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  const int64_t unit =
+      static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (unit >= static_cast<int64_t>(args.tokens) * args.value_heads) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t token = unit / args.value_heads;
@@ -117,8 +117,8 @@ __global__ void gated_norm_kernel(const __grid_constant__ GatedNormArgs args) {
   for (int i = 0; i < 4; ++i) {
     y[i] = rounded(args.scale[4 * lane + i] * rounded(x[i] * inverse)) * silu(gate[i]);
   }
-  *reinterpret_cast<uint2*>(args.out + unit * kValueDim + 4 * lane) = {
-      ptx::pack_bf16(y[0], y[1]), ptx::pack_bf16(y[2], y[3])};
+  *reinterpret_cast<uint2*>(args.out + unit * kValueDim + 4 * lane) = {ptx::pack_bf16(y[0], y[1]),
+                                                                       ptx::pack_bf16(y[2], y[3])};
 }
 
 // One warp a head, eight dimensions a lane: the norm of `x`, then the rotation.
@@ -158,8 +158,7 @@ __global__ void place_heads_kernel(const __grid_constant__ HeadArgs args) {
   const bf16* const projected = args.projected + token * args.stride;
   const int position = args.positions[token];
   if (warp < args.heads) {
-    const Octet q =
-        place_head(args, projected + warp * args.query_width, args.q_scale, position);
+    const Octet q = place_head(args, projected + warp * args.query_width, args.q_scale, position);
     if (column < args.head_dim) {
       store_octet(args.queries + (token * args.heads + warp) * args.head_dim + column, q);
     }
@@ -171,8 +170,7 @@ __global__ void place_heads_kernel(const __grid_constant__ HeadArgs args) {
   const int head = warp - args.heads - (is_key ? 0 : args.kv_heads);
   const bf16* const source = projected + args.heads * args.query_width +
                              ((is_key ? 0 : args.kv_heads) + head) * args.head_dim;
-  const int64_t to =
-      (static_cast<int64_t>(place) * args.kv_heads + head) * args.head_dim + column;
+  const int64_t to = (static_cast<int64_t>(place) * args.kv_heads + head) * args.head_dim + column;
   if (is_key) {
     const Octet k = place_head(args, source, args.k_scale, position);
     if (column < args.head_dim) store_octet(args.keys + to, k);
@@ -244,7 +242,7 @@ __global__ void best_token_kernel(const __grid_constant__ BestTokenArgs args) {
   bool broken = false;
   for (int i = thread; i < args.vocabulary; i += kBestThreads) {
     const float value = logits[i];
-    broken = broken || isnan(value);
+    broken = broken || !isfinite(value);
     if (value > best) {
       best = value;
       token = i;
@@ -265,7 +263,7 @@ __global__ void best_token_kernel(const __grid_constant__ BestTokenArgs args) {
     }
     __syncthreads();
   }
-  if (thread == 0) args.best[blockIdx.x] = broken || !isfinite(values[0]) ? -1 : tokens[0];
+  if (thread == 0) args.best[blockIdx.x] = broken ? -1 : tokens[0];
 }
 
 // Blocks of `threads` for `count` threads' work.

@@ -1,6 +1,6 @@
 // What a decoder does on the GPU between its matrix products and the operations on recurrent
-// states: norms, rotations, gates. bf16 in and out; every sum is fp32 and belongs to one token, so a
-// token's bits depend on the token alone. Values are rounded to bf16 where model/norm.h and
+// states: norms, rotations, gates. bf16 in and out; every sum is fp32 and belongs to one token, so
+// a token's bits depend on the token alone. Values are rounded to bf16 where model/norm.h and
 // model/rope.h say that bf16 models do. All pointers are device memory, 16-byte aligned; widths and
 // strides are elements, multiples of 8.
 #pragma once
@@ -16,9 +16,9 @@ namespace replayssm::cuda {
 
 // out[i] = table[tokens[i]]; zeros for a negative token.
 struct EmbedArgs {
-  const int* tokens = nullptr;   // [count]
-  const bf16* table = nullptr;   // [vocabulary, width]
-  bf16* out = nullptr;           // [count, width]
+  const int* tokens = nullptr;  // [count]
+  const bf16* table = nullptr;  // [vocabulary, width]
+  bf16* out = nullptr;          // [count, width]
   int count = 0;
   int width = 0;
 };
@@ -30,7 +30,7 @@ struct NormArgs {
   const int* rows = nullptr;     // [count], or null
   const float* scale = nullptr;  // [width]
   float eps = 0;
-  bf16* out = nullptr;           // [count, width]
+  bf16* out = nullptr;  // [count, width]
   int count = 0;
   int width = 0;
 };
@@ -58,7 +58,7 @@ struct GatedNormArgs {
   std::int64_t gate_stride = 0;
   const float* scale = nullptr;  // [V]
   float eps = 0;
-  bf16* out = nullptr;           // [tokens, HV, V]
+  bf16* out = nullptr;  // [tokens, HV, V]
   int tokens = 0;
   int value_heads = 0;
 };
@@ -71,17 +71,17 @@ struct HeadArgs {
   std::int64_t stride = 0;
   int query_width = 0;  // from one head's queries to the next one's: head_dim, or 2 head_dim with
                         // a gate behind each
-  const float* q_scale = nullptr;      // [head_dim]
-  const float* k_scale = nullptr;      // [head_dim]
+  const float* q_scale = nullptr;  // [head_dim]
+  const float* k_scale = nullptr;  // [head_dim]
   float eps = 0;
   const float* frequencies = nullptr;  // [pairs], radians a position
   float attention_factor = 1;
-  int pairs = 0;                       // a multiple of 8
-  const int* positions = nullptr;      // [tokens]
-  const int* places = nullptr;  // [tokens] page * page_tokens + offset; negative: not written
-  bf16* queries = nullptr;      // [tokens, heads, head_dim]
-  bf16* keys = nullptr;         // [pages, page_tokens, kv_heads, head_dim]
-  bf16* values = nullptr;       // as keys
+  int pairs = 0;                   // a multiple of 8
+  const int* positions = nullptr;  // [tokens]
+  const int* places = nullptr;     // [tokens] page * page_tokens + offset; negative: not written
+  bf16* queries = nullptr;         // [tokens, heads, head_dim]
+  bf16* keys = nullptr;            // [pages, page_tokens, kv_heads, head_dim]
+  bf16* values = nullptr;          // as keys
   int tokens = 0;
   int heads = 0;
   int kv_heads = 0;
@@ -128,8 +128,8 @@ struct RandomArgs {
 };
 Status launch_random(const RandomArgs& args, cudaStream_t stream);
 
-// The token of the largest logit of each row, the first of several; -1 in a row that has a NaN or
-// no finite maximum.
+// The token of the largest logit of each row, the first of several; -1 in a row with a logit that
+// is not finite.
 struct BestTokenArgs {
   const float* logits = nullptr;  // [rows, stride]
   std::int64_t stride = 0;

@@ -71,8 +71,7 @@ class Placement {
   }
   // Returns the address behind the copy.
   std::byte* copy_matrix(const WeightMatrix& from, std::byte* to) {
-    const auto elements =
-        static_cast<std::size_t>(from.rows) * static_cast<std::size_t>(from.cols);
+    const auto elements = static_cast<std::size_t>(from.rows) * static_cast<std::size_t>(from.cols);
     if (from.data == nullptr) {
       fill_at_random(to, elements, from.cols);
     } else if (from.type == DType::bf16) {
@@ -150,8 +149,7 @@ Result<DeviceWeights> DeviceWeights::copy_of(const Weights& weights, const Model
     return refuse("model_type", config.model_type,
                   "a model with gated delta layers on cuda; Kimi Delta Attention runs on the cpu");
   }
-  auto memory =
-      DeviceBuffer::make(static_cast<std::size_t>(bytes_of(weights, config)));
+  auto memory = DeviceBuffer::make(static_cast<std::size_t>(bytes_of(weights, config)));
   if (!memory) return memory.error();
   DeviceWeights placed;
   placed.memory_ = std::move(*memory);

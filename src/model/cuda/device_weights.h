@@ -16,12 +16,12 @@ namespace replayssm::cuda {
 
 // h, H, HV, C and E as in model/weights.h.
 struct DeviceGdn {
-  DeviceMatrix in;  // [C + E + 2 HV and padding, h]: q k v, z, b, a; zeros up to a multiple of 16
-  DeviceMatrix out;                  // [h, E]
-  const float* conv = nullptr;       // [C, 4]
-  const float* a_log = nullptr;      // [HV]
-  const float* dt_bias = nullptr;    // [HV]
-  const float* norm_scale = nullptr; // [V]
+  DeviceMatrix in;   // [C + E + 2 HV and padding, h]: q k v, z, b, a; zeros up to a multiple of 16
+  DeviceMatrix out;  // [h, E]
+  const float* conv = nullptr;        // [C, 4]
+  const float* a_log = nullptr;       // [HV]
+  const float* dt_bias = nullptr;     // [HV]
+  const float* norm_scale = nullptr;  // [V]
 };
 
 struct DeviceAttention {
@@ -43,7 +43,8 @@ struct DeviceLayer {
 class DeviceWeights {
  public:
   // Copies everything to the current device and waits for it. Matrices of another type are rounded
-  // to bf16, those without data (DummyMatrices::shapes_only) are filled at random. Error: Kimi Delta Attention, which is not built for cuda; out of memory.
+  // to bf16, those without data (DummyMatrices::shapes_only) are filled at random. Error: Kimi
+  // Delta Attention, which is not built for cuda; out of memory.
   static Result<DeviceWeights> copy_of(const Weights& weights, const ModelConfig& config);
 
   // Bytes that copy_of() will allocate.

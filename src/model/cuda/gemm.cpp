@@ -44,8 +44,8 @@ struct Gemm::Plan {
     const auto rows = static_cast<std::uint64_t>(shape.rows);
     const auto cols = static_cast<std::uint64_t>(shape.cols);
     const auto tokens = static_cast<std::uint64_t>(shape.tokens);
-    REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(
-        cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    REPLAYSSM_TRY(
+        REPLAYSSM_BLAS_STATUS(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtMatmulDescSetAttribute(
         product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed))));
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(
@@ -59,9 +59,9 @@ struct Gemm::Plan {
   Status choose(cublasLtHandle_t handle, std::size_t workspace_bytes) {
     cublasLtMatmulPreference_t preference = nullptr;
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtMatmulPreferenceCreate(&preference)));
-    Status status = REPLAYSSM_BLAS_STATUS(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-        sizeof(workspace_bytes)));
+    Status status = REPLAYSSM_BLAS_STATUS(
+        cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace_bytes, sizeof(workspace_bytes)));
     int found = 0;
     cublasLtMatmulHeuristicResult_t best = {};
     if (status.ok()) {
@@ -107,10 +107,10 @@ Status Gemm::run(const DeviceMatrix& weight, const bf16* x, int tokens, const Pr
                              plan.error().message)};
   }
   const float one = 1, kept = out.add ? 1 : 0;
-  return REPLAYSSM_BLAS_STATUS(cublasLtMatmul(
-      handle_.get(), (*plan)->product, &one, weight.data, (*plan)->weight, x, (*plan)->input, &kept,
-      out.data, (*plan)->output, out.data, (*plan)->output, &(*plan)->algorithm,
-      workspace_.as<void>(), workspace_.bytes(), stream));
+  return REPLAYSSM_BLAS_STATUS(
+      cublasLtMatmul(handle_.get(), (*plan)->product, &one, weight.data, (*plan)->weight, x,
+                     (*plan)->input, &kept, out.data, (*plan)->output, out.data, (*plan)->output,
+                     &(*plan)->algorithm, workspace_.as<void>(), workspace_.bytes(), stream));
 }
 
 }  // namespace replayssm::cuda

@@ -121,8 +121,8 @@ Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t 
         count, static_cast<unsigned>(my.shape.heads), static_cast<unsigned>(my.shape.kv_heads),
         static_cast<unsigned>(my.shape.head_dim), static_cast<unsigned>(my.shape.head_dim),
         static_cast<unsigned>(my.page_tokens), graph, sizeof(Number), /*window_left=*/-1,
-        /*fixed_split_size=*/-1, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0,
-        uniform, /*fixed_uniform_q_len=*/uniform > 0, stream));
+        /*fixed_split_size=*/-1, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0, uniform,
+        /*fixed_uniform_q_len=*/uniform > 0, stream));
   } catch (const std::exception& error) {
     return Error{fmt::format("attention of {} rows, {} tokens: {}", count, rows.query_start.back(),
                              error.what())};

@@ -18,12 +18,12 @@ namespace replayssm::cuda {
 // Which pages the rows of a step read; row r owns queries [query_start[r], query_start[r + 1]),
 // the last of the positions in its pages. Host arrays are read by plan(), device arrays by run().
 struct AttentionRows {
-  std::span<const int> query_start;      // host, [rows + 1], from 0
-  std::span<const int> page_start;       // host, [rows + 1], from 0: a row's part of `pages`
+  std::span<const int> query_start;  // host, [rows + 1], from 0
+  std::span<const int> page_start;   // host, [rows + 1], from 0: a row's part of `pages`
   const int* device_query_start = nullptr;
   const int* device_page_start = nullptr;
-  const int* pages = nullptr;            // device, [page_start.back()] page ids
-  const int* last_page_tokens = nullptr; // device, [rows] positions in a row's last page, 1 ..
+  const int* pages = nullptr;             // device, [page_start.back()] page ids
+  const int* last_page_tokens = nullptr;  // device, [rows] positions in a row's last page, 1 ..
 };
 
 // Owns its workspace, on the device and in pinned host memory. One thread, one stream.

@@ -8,15 +8,14 @@
 namespace replayssm::cuda {
 
 int StepGraphs::captured() const {
-  return static_cast<int>(std::count_if(graphs_.begin(), graphs_.end(), [](const auto& entry) {
-    return entry.second != nullptr;
-  }));
+  return static_cast<int>(std::count_if(graphs_.begin(), graphs_.end(),
+                                        [](const auto& entry) { return entry.second != nullptr; }));
 }
 
 Result<StepGraphs::Graph> StepGraphs::capture(cudaStream_t stream,
                                               const std::function<Status()>& launch) {
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-      cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
   const Status launched = launch();
   cudaGraph_t graph = nullptr;
   const Status ended = REPLAYSSM_CUDA_STATUS(cudaStreamEndCapture(stream, &graph));

@@ -23,8 +23,8 @@ Status StepTables::reserve(std::size_t words) {
   auto device = DeviceBuffer::make(words * sizeof(int));
   if (!device) return device.error();
   int* pinned = nullptr;
-  REPLAYSSM_TRY(
-      REPLAYSSM_CUDA_STATUS(cudaMallocHost(reinterpret_cast<void**>(&pinned), words * sizeof(int))));
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+      cudaMallocHost(reinterpret_cast<void**>(&pinned), words * sizeof(int))));
   device_ = std::move(*device);
   pinned_.reset(pinned);
   return {};
@@ -51,9 +51,9 @@ StepRows StepTables::rows_of(std::span<const RowTokens> rows) {
   made.row = section(row);
   made.first_token = section(first_token);
   made.tokens = section(tokens);
-  made.tasks = reinterpret_cast<const ConvTask*>(
-      section({reinterpret_cast<const int*>(tasks.data()),
-               tasks.size() * (sizeof(ConvTask) / sizeof(int))}));
+  made.tasks =
+      reinterpret_cast<const ConvTask*>(section({reinterpret_cast<const int*>(tasks.data()),
+                                                 tasks.size() * (sizeof(ConvTask) / sizeof(int))}));
   made.task_count = static_cast<int>(tasks.size());
   return made;
 }
@@ -84,9 +84,8 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
     const int read = row.null || row.pages.empty() ? span.tokens : end;
     const int read_pages = (read + page_tokens - 1) / page_tokens;
     for (int page = 0; page < read_pages; ++page) {
-      pages.push_back(row.null || row.pages.empty()
-                          ? 0
-                          : row.pages[static_cast<std::size_t>(page)].value);
+      pages.push_back(
+          row.null || row.pages.empty() ? 0 : row.pages[static_cast<std::size_t>(page)].value);
     }
     last_page_tokens.push_back(read - (read_pages - 1) * page_tokens);
     query_start_.push_back(span.first_token + span.tokens);
@@ -114,8 +113,8 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
   attention_.pages = section(pages);  // the only section of varying length: the last
   attention_.query_start = query_start_;
   attention_.page_start = page_start_;
-  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(device_.as<void>(), pinned_.get(),
-                                               used_ * sizeof(int), cudaMemcpyHostToDevice, stream));
+  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
+      device_.as<void>(), pinned_.get(), used_ * sizeof(int), cudaMemcpyHostToDevice, stream));
 }
 
 }  // namespace replayssm::cuda

@@ -36,9 +36,9 @@ class StepTables {
 
   int token_count() const { return token_count_; }
   int logit_rows() const { return logit_rows_; }
-  const int* tokens() const { return tokens_; }        // [tokens] ids, -1 in null rows
-  const int* positions() const { return positions_; }  // [tokens]
-  const int* places() const { return places_; }        // [tokens], see HeadArgs
+  const int* tokens() const { return tokens_; }              // [tokens] ids, -1 in null rows
+  const int* positions() const { return positions_; }        // [tokens]
+  const int* places() const { return places_; }              // [tokens], see HeadArgs
   const int* logit_tokens() const { return logit_tokens_; }  // [logit_rows] indices of tokens
   const StepRows& windows() const { return windows_; }
   const StepRows& chunks() const { return chunks_; }

@@ -12,8 +12,8 @@ Result<std::byte*> CudaSpace::allocate(std::size_t bytes) {
     cudaGetLastError();  // the next call is not to report it again
     std::size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
-    return Error{fmt::format("GPU memory: {} bytes are asked for, {} of {} are free", bytes, free,
-                             total)};
+    return Error{
+        fmt::format("GPU memory: {} bytes are asked for, {} of {} are free", bytes, free, total)};
   }
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(error));
   auto* const made = static_cast<std::byte*>(data);
@@ -29,8 +29,7 @@ Status CudaSpace::move(std::span<const MemoryCopy> copies, cudaMemcpyKind kind) 
   for (const MemoryCopy& c : copies) {
     if (c.bytes == 0 || c.count == 0) continue;
     if (c.count == 1) {
-      REPLAYSSM_TRY(
-          REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(c.to, c.from, c.bytes, kind, stream_)));
+      REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(c.to, c.from, c.bytes, kind, stream_)));
       continue;
     }
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch,
@@ -47,8 +46,8 @@ Status CudaSpace::fill(std::span<const MemoryRegion> regions, unsigned char byte
   for (const MemoryRegion& r : regions) {
     if (r.bytes == 0 || r.count == 0) continue;
     const std::size_t pitch = r.count == 1 ? r.bytes : r.pitch;
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-        cudaMemset2DAsync(r.data, pitch, byte, r.bytes, r.count, stream_)));
+    REPLAYSSM_TRY(
+        REPLAYSSM_CUDA_STATUS(cudaMemset2DAsync(r.data, pitch, byte, r.bytes, r.count, stream_)));
   }
   return {};
 }
