@@ -13,8 +13,8 @@ enum class Poison { off, on };
 
 inline constexpr unsigned char kPoisonByte = 0xff;
 
-// Does so where `poison` is on. An error of the space is left to its next operation: what gives
-// memory back has nobody to tell.
+// Fills where `poison` is on. Whoever gives memory back has nobody to report an error of the space
+// to; the space's next operation fails, too.
 inline void fill_with(Poison poison, MemorySpace& space, std::span<const MemoryRegion> regions) {
   if (poison == Poison::on) static_cast<void>(space.fill(regions, kPoisonByte));
 }

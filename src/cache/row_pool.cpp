@@ -22,12 +22,6 @@ struct RingParts {
   std::int64_t sum() const { return keys + scales + corrections + gates; }
 };
 
-// Bytes of one row in one layer's conv rings.
-std::int64_t conv_ring_bytes_per_layer(const SequenceLayout& layout) {
-  return std::int64_t{layout.geometry.conv_rows()} * layout.heads.channels() *
-         static_cast<std::int64_t>(size_of(layout.activation_type));
-}
-
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
 }  // namespace
@@ -102,8 +96,7 @@ RingView RowPool::rings(int layer) {
 
 ConvRingView RowPool::conv_rings(int layer) {
   ConvRingView view;
-  view.inputs =
-      conv_rings_.data() + std::int64_t{layer} * rows() * conv_ring_bytes_per_layer(layout_);
+  view.inputs = conv_rings_.data() + std::int64_t{layer} * rows() * layout_.conv_ring_bytes();
   view.type = layout_.activation_type;
   view.rows = rows();
   view.conv_rows = layout_.geometry.conv_rows();
@@ -133,7 +126,7 @@ std::array<MemoryRegion, RowPool::kRingArrays> RowPool::row_memory(RowIndex row)
     array += rows() * bytes;
     return region;
   };
-  const std::int64_t conv = conv_ring_bytes_per_layer(layout_);
+  const std::int64_t conv = layout_.conv_ring_bytes();
   return {
       ring(part.keys), ring(part.scales), ring(part.corrections), ring(part.gates),
       MemoryRegion{conv_rings_.data() + row.value * conv, size(conv), layers, size(rows() * conv)}};

@@ -33,9 +33,12 @@ std::int64_t SequenceLayout::ring_bytes_per_row() const {
   return std::int64_t{linear_layers} * geometry.ring_rows() * record_bytes();
 }
 
+std::int64_t SequenceLayout::conv_ring_bytes() const {
+  return std::int64_t{geometry.conv_rows()} * heads.channels() * bytes(activation_type);
+}
+
 std::int64_t SequenceLayout::conv_ring_bytes_per_row() const {
-  return std::int64_t{linear_layers} * geometry.conv_rows() * heads.channels() *
-         bytes(activation_type);
+  return linear_layers * conv_ring_bytes();
 }
 
 std::int64_t SequenceLayout::cursor_bytes_per_row() const {

@@ -44,6 +44,8 @@ struct SequenceLayout {
   std::int64_t record_bytes() const;
   // The record rings of one row over all linear layers; 0 with replay off.
   std::int64_t ring_bytes_per_row() const;
+  // One layer's conv ring of one row.
+  std::int64_t conv_ring_bytes() const;
   // The conv rings of one row over all linear layers.
   std::int64_t conv_ring_bytes_per_row() const;
   // t, c, base and home of one row.

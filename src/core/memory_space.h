@@ -12,8 +12,8 @@
 
 namespace replayssm {
 
-// `count` pieces of `bytes` bytes each, `pitch` bytes from one to the next: a row's ring in every
-// layer, for one.
+// `count` pieces of `bytes` bytes each, `pitch` bytes from one to the next: a row's keys in every
+// layer, for example.
 struct MemoryRegion {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -25,7 +25,8 @@ struct MemoryRegion {
 };
 
 // `count` pieces of `bytes` bytes each, from and to places that are `from_pitch` and `to_pitch`
-// bytes apart.
+// bytes apart. A pitch is at least `bytes` where there are several pieces, and can be above 2 GiB:
+// whole layers of a pool lie between its pieces.
 struct MemoryCopy {
   const std::byte* from = nullptr;
   std::size_t from_pitch = 0;
@@ -41,9 +42,9 @@ inline MemoryCopy copy_of(const MemoryRegion& from, const MemoryRegion& to) {
 }
 
 // Owned by the engine and lent to the pools. Operations take effect in the order of their calls,
-// and on a device in that of all work of one stream; the parts of one call in any order, so none of
-// them writes what another one reads or writes. Parts of no bytes, or of no pieces, do nothing.
-// Errors are a device's: memory that was named is then in no known state. Not thread-safe.
+// on a device in that of all work on one stream. The parts of one call have no order: none writes
+// what another reads or writes. Parts of no bytes, or of no pieces, do nothing. Errors are a
+// device's, and leave the memory that was named undefined. Not thread-safe.
 class MemorySpace {
  public:
   virtual ~MemorySpace() = default;

@@ -65,7 +65,7 @@ struct CursorView {
   int rows = 0;
   // A row whose base is the null slot for good, with no part of any ring; none: no such row. A step
   // may name it for any number of rows.
-  RowIndex null_row = {};
+  RowIndex null_row{};
 };
 
 // What a row does in a step. It is said, never inferred from a number of tokens.

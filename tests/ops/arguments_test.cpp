@@ -1,6 +1,8 @@
 // Arguments that no operation may accept are refused by name, and nothing is written.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ops/backends.h"
 #include "ops/layer_memory.h"
 
@@ -79,6 +81,34 @@ TEST_P(Arguments, RowsOutOfRangeOrTwiceAreRefused) {
   refused("row: 3", window(3, 1), Route::window);
   refused("row: -1", window(-1, 1), Route::packed);
   refused("row: 1", {{RowIndex{1}, 0, 1}, {RowIndex{0}, 1, 1}, {RowIndex{1}, 2, 1}}, Route::window);
+}
+
+TEST_P(Arguments, TheNullRowMayBeNamedOftenAndHasNoRing) {
+  memory_->base[2] = memory_->home[2] = kNullSlot;
+  args_.cursors = memory_->cursors();
+  args_.rings.rows = 2;
+  const RowTokens rows[] = {{RowIndex{2}, 0, 1}, {RowIndex{0}, 1, 1}, {RowIndex{2}, 2, 1}};
+  args_.rows = rows;
+  EXPECT_FALSE(owned_.ops->window_step(args_).ok()) << "a row like another, without a ring";
+  args_.cursors.null_row = RowIndex{2};
+  const Status status = owned_.ops->window_step(args_);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  lent_out_.get();
+  const std::size_t width = tokens_.out_stride();
+  const auto zeros = [&](std::size_t token) {
+    const auto first = out_.begin() + static_cast<std::ptrdiff_t>(token * width);
+    return std::all_of(first, first + static_cast<std::ptrdiff_t>(width),
+                       [](float x) { return x == 0.0f; });
+  };
+  EXPECT_TRUE(zeros(0));
+  EXPECT_FALSE(zeros(1));
+  EXPECT_TRUE(zeros(2));
+  const int accepted[] = {1, 1, 1};
+  ASSERT_TRUE(
+      owned_.ops->advance({geometry_, Recurrence::replay, args_.cursors, rows, accepted}).ok());
+  memory_->fetch();
+  EXPECT_EQ(memory_->committed[0], Depth{1});
+  EXPECT_EQ(memory_->committed[2], Depth{0});
 }
 
 TEST_P(Arguments, PhasesThatDoNotFitTheOperationAreRefused) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "cache/prefix_cache.h"
@@ -25,21 +26,28 @@ SequenceLayout small_layout() {
 
 class PrefixCacheTest : public InEitherSpace {
  protected:
-  // A sequence of 13 tokens whose memory was written, each array with a byte of its own.
+  // A sequence of 13 tokens whose memory was written; as floats, the bytes are finite.
   Residence written_sequence() {
     Residence sequence = memory_.admit({Depth{13}, Depth{8}}).value();
-    int byte = 1;
+    std::mt19937 random(3);
     for (const MemoryRegion& region : regions_of(sequence)) {
-      EXPECT_TRUE(space().fill({&region, 1}, static_cast<unsigned char>(byte++)).ok());
+      std::vector<std::byte> bytes(region.total());
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 0x3fu);
+      put_bytes(space(), region, std::move(bytes));
     }
     return sequence;
   }
 
-  // Rings, conv tails and pages of a sequence.
+  // States, conv tails, rings and pages of a sequence.
   std::vector<MemoryRegion> regions_of(const Residence& sequence) {
     const auto rings = memory_.rows().row_memory(sequence.row());
     std::vector<MemoryRegion> all(rings.begin(), rings.end());
     all.push_back(memory_.slots().tail_memory(sequence.base()));
+    for (const StateView& view : memory_.views().states) {
+      float* state = static_cast<float*>(view.data) + sequence.base().value * view.slot_stride;
+      all.push_back({reinterpret_cast<std::byte*>(state),
+                     memory_.layout().heads.state_elements() * sizeof(float)});
+    }
     for (const PageId page : sequence.pages()) {
       all.push_back(memory_.pages().page_memory(page, memory_.layout().page_tokens)[0]);
     }
