@@ -173,8 +173,6 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
       fold_in_stage<Layout>(staged, unit.first_value, shared.stage, shared.scratch, block_size,
                             has_state, out, warp, kGroupBarrier);
       has_state = true;
-      // Without tokens nothing else separates this fold's readers from the next one's writers.
-      if (Layout::kKda && at.records == at.end) ptx::sync_group(kGroupBarrier);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }
