@@ -5,6 +5,7 @@
 # tools/reference_fla, runs DIRECTORY/run.py in between: it prints one JSON object a line with op
 # packed_step, decode or prefill, reference (a name and version), gate, state_dtype, value_heads, key_heads,
 # batch, time_us, and for prefill window, the tokens of a row. These rows are set beside ours.
+# OPS names the operations to time, for several machines or GPUs beside each other: decode verify prefill conv fold.
 # Usage: tools/bench_cuda.sh REPLAYSSM OUTPUT_DIRECTORY [REFERENCE_DIRECTORY]
 set -euo pipefail
 replayssm=$1
@@ -13,7 +14,9 @@ reference=${3:-}
 mkdir -p "$out"
 rows=$out/rows.jsonl
 : >"$rows"
+ops=" ${OPS:-decode verify prefill conv fold} "
 bench() {
+  if [[ $ops != *" $1 "* ]]; then return; fi
   "$replayssm" bench "$@" --device cuda --json >>"$rows"
 }
 gdn=(--gate gdn --value-heads 48 --key-heads 16)

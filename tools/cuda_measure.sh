@@ -3,7 +3,8 @@
 # PROGRAMS holds replayssm, cuda_step_check, cuda_step_bench and the operation tests (recurrence_test,
 # exactness_test, layer_ops_test, accuracy_test), OUT receives JSON and logs; the last argument is
 # bench_cuda.sh's. Steps are limited in time so that a hang in one does not cost the others; PARTS names
-# those to run, for machines that are lent for a few minutes: check tests sanitizers tables sweep.
+# those to run, for machines that are lent for a few minutes: check tests sanitizers tables sweep. CHECKS is
+# how often the whole cuda_step_check runs, SHARDS among how many processes the longest test is dealt.
 set -u
 programs=$1
 out=$2
@@ -23,15 +24,22 @@ nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv
 if wanted check; then
   step check_quick 60 "$programs/cuda_step_check" --quick
   tail -20 "$out/check_quick.log"
-  for turn in 1 2 3; do
-    step check_$turn 90 "$programs/cuda_step_check" --json "$out/check.json"
+  for turn in $(seq "${CHECKS:-3}"); do
+    step check_$turn 120 "$programs/cuda_step_check" --json "$out/check.json"
   done
-  cat "$out"/check_[123].log >"$out/check.log"
-  rm "$out"/check_[123].log
+  cat "$out"/check_[0-9]*.log >"$out/check.log"
+  rm "$out"/check_[0-9]*.log
   tail -48 "$out/check.log"
 fi
 if wanted tests; then
-  for test in recurrence_test exactness_test layer_ops_test accuracy_test; do
+  export GTEST_TOTAL_SHARDS=${SHARDS:-8}
+  for shard in $(seq 0 $((GTEST_TOTAL_SHARDS - 1))); do
+    GTEST_SHARD_INDEX=$shard step exactness_${shard}_test 240 "$programs/exactness_test" \
+      --gtest_filter='*cuda*' --gtest_brief=1 &
+  done
+  wait
+  unset GTEST_TOTAL_SHARDS
+  for test in recurrence_test layer_ops_test accuracy_test; do
     step $test 120 "$programs/$test" --gtest_filter='*cuda*' --gtest_brief=1
   done
   cat "$out"/*_test.log >"$out/operation_tests.log"
@@ -40,7 +48,7 @@ if wanted tests; then
 fi
 if wanted sanitizers; then
   for tool in memcheck racecheck initcheck; do
-    step "sanitizer_$tool" 90 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
+    step "sanitizer_$tool" 150 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
     tail -4 "$out/sanitizer_$tool.log"
   done
   # The convolutions have no part in cuda_step_check, and no shared memory.

@@ -279,22 +279,28 @@ Status ArgumentCheck::conv(const ConvArgs& args, StepKind kind) {
   REPLAYSSM_TRY(rows(args.rows, args.cursors, args.rings.rows, packed ? StepKind::packed : kind,
                      args.geometry));
   if (packed) return {};
+  // On a device any row may be one that writes a tail.
+  if (cursors_ == CursorMemory::device) return tails(args.tails, args.rings);
   for (const RowTokens& row : args.rows) {
     if (args.cursors.base[row.row.value] == kNullSlot) continue;
     if (!writes_home(cursor_of(args.cursors, row.row), row.tokens, kind, args.geometry)) continue;
-    REPLAYSSM_TRY(present("tails.inputs", args.tails.inputs));
+    REPLAYSSM_TRY(tails(args.tails, args.rings));
     REPLAYSSM_TRY(slot_in_range("home slot", args.cursors.home[row.row.value], args.tails.slots));
-    if (args.tails.type != args.rings.type) {
-      return refuse("tails.type", name_of(args.tails.type), name_of(args.rings.type));
-    }
-    if (args.tails.channels != args.rings.channels) {
-      return refuse("tails.channels", args.tails.channels,
-                    fmt::format("{}, as the ring", args.rings.channels));
-    }
-    const std::size_t least = static_cast<std::size_t>(3) * args.rings.channels;
-    if (args.tails.slot_stride < least) {
-      return refuse("tails.slot_stride", args.tails.slot_stride, fmt::format("at least {}", least));
-    }
+  }
+  return {};
+}
+
+Status ArgumentCheck::tails(const ConvTailView& tails, const ConvRingView& rings) const {
+  REPLAYSSM_TRY(present("tails.inputs", tails.inputs));
+  if (tails.type != rings.type) {
+    return refuse("tails.type", name_of(tails.type), name_of(rings.type));
+  }
+  if (tails.channels != rings.channels) {
+    return refuse("tails.channels", tails.channels, fmt::format("{}, as the ring", rings.channels));
+  }
+  const std::size_t least = static_cast<std::size_t>(3) * rings.channels;
+  if (tails.slot_stride < least) {
+    return refuse("tails.slot_stride", tails.slot_stride, fmt::format("at least {}", least));
   }
   return {};
 }

@@ -58,6 +58,7 @@ class ArgumentCheck {
                const FoldGeometry& geometry);
   Status states(const HeadShape& shape, const StateView& states) const;
   Status rings(const RingView& rings, const FoldGeometry& geometry) const;
+  Status tails(const ConvTailView& tails, const ConvRingView& rings) const;
 
   std::vector<DType> state_types_;
   std::vector<DType> correction_types_;

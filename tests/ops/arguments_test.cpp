@@ -1,9 +1,11 @@
 // Arguments that no operation may accept are refused by name, and nothing is written.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 
 #include "ops/backends.h"
+#include "ops/check_arguments.h"
 #include "ops/layer_memory.h"
 
 namespace replayssm::tests {
@@ -208,6 +210,52 @@ TEST_P(Arguments, WhatIsNotBuiltIsRefusedByName) {
     args_.states.slot_stride = args_.shape.state_elements();
     refused("value_heads / key_heads: 9", window(0, 1), Route::window);
   }
+}
+
+// Memory that the host may not touch stands for a device's.
+TEST(CursorsOnADevice, NoCheckReadsThem) {
+  constexpr std::size_t kPage = 4096;
+  void* const page = mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  const CursorView cursors{static_cast<Depth*>(page), static_cast<Depth*>(page),
+                           static_cast<SlotId*>(page), static_cast<SlotId*>(page), 2};
+  ArgumentCheck check({DType::f32, DType::bf16}, {DType::f32, DType::bf16}, {DType::bf16},
+                      DType::bf16, CursorMemory::device);
+  bf16 x[64];
+  float f[64];
+  const FoldGeometry geometry = FoldGeometry::make(16, 8).value();
+  for (const StepKind kind : {StepKind::window, StepKind::chunk}) {
+    const Phase phase = kind == StepKind::chunk ? Phase::prefill : Phase::verify;
+    const std::vector<RowTokens> rows = {{RowIndex{1}, 0, 3, phase}};
+    const std::vector<int> accepted = {3};
+    StepArgs step;
+    step.shape = {GateKind::gdn, 1, 1};
+    step.geometry = geometry;
+    step.states = {f, DType::f32, step.shape.state_elements(), 2};
+    step.rings = {x, DType::bf16, f, f, DType::f32, f, 2, geometry.ring_rows()};
+    step.cursors = cursors;
+    step.rows = rows;
+    step.qkv_bf16 = x;
+    step.gate = step.beta = f;
+    step.out = f;
+    EXPECT_TRUE(check.step(step, kind).ok()) << check.step(step, kind).error().message;
+    ConvArgs conv;
+    conv.geometry = geometry;
+    conv.rings = {x, DType::bf16, 2, geometry.conv_rows(), 16};
+    conv.tails = {x, DType::bf16, 48, 2, 16};
+    conv.cursors = cursors;
+    conv.rows = rows;
+    conv.weight = f;
+    conv.input_bf16 = x;
+    conv.out = f;
+    EXPECT_TRUE(check.conv(conv, kind).ok()) << check.conv(conv, kind).error().message;
+    // Any row may write a tail there, so views of tails must fit always.
+    conv.tails.channels = 24;
+    EXPECT_EQ(check.conv(conv, kind).error().message,
+              "tails.channels: 24 is not accepted; expected 16, as the ring");
+    EXPECT_TRUE(check.advance({geometry, Recurrence::replay, cursors, rows, accepted}).ok());
+  }
+  EXPECT_EQ(munmap(page, kPage), 0);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class BackendMemory {
   virtual ~BackendMemory() = default;
   virtual void* take(std::size_t bytes) = 0;
   virtual void give_back(void* memory) = 0;
-  // Both wait until everything before them is done.
+  // put() has read `from` when it returns, get() has filled `to`; operations follow in order.
   virtual void put(void* memory, const void* from, std::size_t bytes) = 0;
   virtual void get(void* to, const void* memory, std::size_t bytes) = 0;
 };

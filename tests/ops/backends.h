@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -58,6 +60,34 @@ inline Backend cpu_backend() {
     OwnedOps owned;
     owned.pool = std::make_unique<ThreadPool>(threads);
     owned.ops = make_cpu_ops(*owned.pool);
+    return owned;
+  };
+  return backend;
+}
+
+// Memory apart from the host's arrays, as a device has it, with no numbers in it at first.
+class MemoryApart final : public BackendMemory {
+ public:
+  void* take(std::size_t bytes) override {
+    const std::size_t rounded = (bytes + 256) / 256 * 256;
+    return std::memset(std::aligned_alloc(256, rounded), 0x5a, rounded);
+  }
+  void give_back(void* memory) override { std::free(memory); }
+  void put(void* memory, const void* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(memory, from, bytes);
+  }
+  void get(void* to, const void* memory, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, memory, bytes);
+  }
+};
+
+// The CPU on such memory: finds tests that leave a device without what it needs.
+inline Backend cpu_apart_backend() {
+  Backend backend = cpu_backend();
+  backend.name = "cpu_apart";
+  backend.make = [](int threads) {
+    OwnedOps owned = cpu_backend().make(threads);
+    owned.memory = std::make_unique<MemoryApart>();
     return owned;
   };
   return backend;

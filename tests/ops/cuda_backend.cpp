@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -18,7 +19,16 @@ void must(const Status& status) {
 // Owns the stream as well: the operations that use it are destroyed first.
 class DeviceMemory final : public BackendMemory {
  public:
-  explicit DeviceMemory(cuda::Stream stream) : stream_(std::move(stream)) {}
+  explicit DeviceMemory(cuda::Stream stream) : stream_(std::move(stream)) {
+    // Memory that is given back stays with the pool: arrays come and go with every step.
+    int device = 0;
+    cudaMemPool_t pool = nullptr;
+    std::uint64_t all = UINT64_MAX;
+    must(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
+    must(REPLAYSSM_CUDA_STATUS(cudaDeviceGetDefaultMemPool(&pool, device)));
+    must(REPLAYSSM_CUDA_STATUS(
+        cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all)));
+  }
   cudaStream_t stream() const { return stream_; }
 
   void* take(std::size_t bytes) override {
@@ -30,9 +40,9 @@ class DeviceMemory final : public BackendMemory {
     must(REPLAYSSM_CUDA_STATUS(cudaFreeAsync(memory, stream_)));
   }
   void put(void* memory, const void* from, std::size_t bytes) override {
+    // Pageable memory has been read when this returns, and what follows is in the same stream.
     must(REPLAYSSM_CUDA_STATUS(
         cudaMemcpyAsync(memory, from, bytes, cudaMemcpyHostToDevice, stream_)));
-    must(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
   }
   void get(void* to, const void* memory, std::size_t bytes) override {
     must(

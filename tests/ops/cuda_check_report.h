@@ -30,7 +30,12 @@ class Report {
       }
     }
   }
-  // A table on standard output and, unless `json` is empty, that file. Returns the faults.
+  void add_time(const std::string& kind, double seconds) {
+    const std::lock_guard lock(mutex_);
+    seconds_[kind] += seconds;
+  }
+  // A table and how long each kind of jobs took all together on standard output, and, unless `json`
+  // is empty, that file. Returns the faults.
   int print(const std::string& json) const {
     int faults = 0;
     std::string text;
@@ -46,6 +51,9 @@ class Report {
           line.worst.correction, line.worst.state);
       faults += line.faults;
     }
+    for (const auto& [kind, seconds] : seconds_) {
+      std::printf("%-10s %6.1f thread s\n", kind.c_str(), seconds);
+    }
     if (!json.empty()) std::ofstream(json) << "[\n" << text << "\n]\n";
     return faults;
   }
@@ -57,6 +65,7 @@ class Report {
   };
   mutable std::mutex mutex_;
   std::map<std::string, Line> lines_;
+  std::map<std::string, double> seconds_;
 };
 
 // What a group of comparisons is made with.

@@ -3,8 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cuda_step_image.h"
 #include "ops/cuda/cuda_check.h"
@@ -13,30 +17,72 @@
 
 namespace replayssm::cuda::test {
 
+// What the thread is about, for messages.
+inline thread_local std::string current_job;
+
+// Ends the program at once: other threads may be in the middle of theirs.
+[[noreturn]] inline void give_up(const Error& error) {
+  std::fprintf(stderr, "%s: %s\n", current_job.c_str(), error.message.c_str());
+  std::fflush(nullptr);
+  std::_Exit(2);
+}
 inline void must(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.error().message.c_str());
-  std::exit(2);
+  if (!status.ok()) give_up(status.error());
 }
 #define CUDA_MUST(call) ::replayssm::cuda::test::must(REPLAYSSM_CUDA_STATUS(call))
 
 template <class T>
 T must(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.error().message.c_str());
-    std::exit(2);
-  }
+  if (!result.ok()) give_up(result.error());
   return *std::move(result);
 }
+
+// Device memory that stays with its thread for the next one who needs as much: every cudaFree waits
+// for what all other threads have launched.
+class SpareBuffer {
+ public:
+  SpareBuffer() = default;
+  explicit SpareBuffer(std::size_t bytes) {
+    auto& spare = of_thread();
+    const auto fits = std::find_if(spare.begin(), spare.end(), [&](const DeviceBuffer& b) {
+      return b.bytes() >= bytes && b.bytes() <= 2 * bytes + 4096;
+    });
+    if (fits == spare.end()) {
+      buffer_ = must(DeviceBuffer::make(bytes));
+    } else {
+      buffer_ = std::move(*fits);
+      spare.erase(fits);
+    }
+  }
+  SpareBuffer(SpareBuffer&& other) noexcept { *this = std::move(other); }
+  SpareBuffer& operator=(SpareBuffer&& other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    return *this;
+  }
+  ~SpareBuffer() {
+    if (buffer_.as<void>() != nullptr) of_thread().push_back(std::move(buffer_));
+  }
+  template <class T>
+  T* as() const {
+    return buffer_.as<T>();
+  }
+
+ private:
+  static std::vector<DeviceBuffer>& of_thread() {
+    static thread_local std::vector<DeviceBuffer> spare;
+    return spare;
+  }
+  DeviceBuffer buffer_;
+};
 
 class DeviceImage {
  public:
   // `slot_stride` 0: as in the host image; else slots lie that many elements apart.
   explicit DeviceImage(const Image& m, cudaStream_t stream, std::int64_t slot_stride = 0)
       : stream_(stream), stride_(slot_stride == 0 ? m.slot_stride : slot_stride) {
-    states_ = must(DeviceBuffer::make(static_cast<std::size_t>(m.slots) *
-                                      static_cast<std::size_t>(stride_) * m.element()));
-    auto room = [](const auto& v) { return must(DeviceBuffer::make(v.size() * sizeof(v[0]))); };
+    states_ = SpareBuffer(static_cast<std::size_t>(m.slots) * static_cast<std::size_t>(stride_) *
+                          m.element());
+    auto room = [](const auto& v) { return SpareBuffer(v.size() * sizeof(v[0])); };
     corrections_ = room(m.corrections);
     out_ = room(m.out);
     keys_ = room(m.keys);
@@ -148,13 +194,13 @@ class DeviceImage {
     return static_cast<std::size_t>(slot) * static_cast<std::size_t>(stride) * m.element();
   }
   template <class T>
-  void put(const DeviceBuffer& to, const std::vector<T>& from) {
+  void put(const SpareBuffer& to, const std::vector<T>& from) {
     if (from.empty()) return;
     CUDA_MUST(cudaMemcpyAsync(to.as<void>(), from.data(), from.size() * sizeof(T),
                               cudaMemcpyHostToDevice, stream_));
   }
   template <class T>
-  void take(const DeviceBuffer& from, std::vector<T>& to) const {
+  void take(const SpareBuffer& from, std::vector<T>& to) const {
     if (to.empty()) return;
     CUDA_MUST(cudaMemcpyAsync(to.data(), from.as<void>(), to.size() * sizeof(T),
                               cudaMemcpyDeviceToHost, stream_));
@@ -163,7 +209,7 @@ class DeviceImage {
   cudaStream_t stream_;
   std::int64_t stride_;
   const Image* m_ = nullptr;  // the host image it was made from outlives it
-  DeviceBuffer states_, corrections_, out_, keys_, scales_, gates_, qkv_, gate_, beta_, a_log_,
+  SpareBuffer states_, corrections_, out_, keys_, scales_, gates_, qkv_, gate_, beta_, a_log_,
       dt_bias_, row_, committed_, checkpoint_, base_, home_, accepted_, first_token_, tokens_;
 };
 

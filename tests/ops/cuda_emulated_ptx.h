@@ -1,7 +1,7 @@
 // The instructions of src/ops/cuda/ptx.cuh on the CPU: every thread of a block is a fiber, warp
 // operations are meetings of 32 fibers, and one block runs at a time. It executes the kernels' own
-// device code without a GPU, to check indexing, fragment layouts and barriers; it knows nothing of
-// memory ordering or speed.
+// device code without a GPU, to check indexing, fragment layouts and barriers, and under
+// ThreadSanitizer what barriers order (cuda_emulated_order.h). It knows nothing of speed.
 #pragma once
 
 #include <ucontext.h>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/bfloat16.h"
+#include "cuda_emulated_order.h"
 
 // CUDA's keywords and vector types, as far as the kernels use them.
 #define __device__
@@ -53,19 +54,33 @@ struct Barrier {  // fits the 8 bytes of an mbarrier
 // One block in execution.
 class Block {
  public:
-  Block(int block, int blocks, int threads, std::function<void()> body)
-      : block_(block), blocks_(blocks), warps_(static_cast<size_t>(threads / 32)) {
+  // What the threads did is released to `end`.
+  Block(int block, int blocks, int threads, const void* end, std::function<void()> body)
+      : block_(block),
+        blocks_(blocks),
+        threads_(threads),
+        end_(end),
+        warps_(static_cast<size_t>(threads / 32)) {
     for (int i = 0; i < threads; ++i) fibers_.push_back(std::make_unique<Fiber>());
     body_ = std::move(body);
   }
 
   void run() {
+    for (auto& fiber : fibers_) fiber->strand = std::make_unique<Strand>();
+    copies_strand_ = std::make_unique<Strand>();
+    copies_ = copies_strand_.get();
+    for (Warp& warp : warps_) {
+      warp.stores = std::make_unique<Strand>();
+      warp.stores_strand = warp.stores.get();
+    }
+    first_warp_ = warps_.data();
+    const Unobserved scheduling;
     current = this;
     for (auto& fiber : fibers_) {
       getcontext(&fiber->context);
       fiber->context.uc_stack.ss_sp = fiber->stack.get();
       fiber->context.uc_stack.ss_size = Fiber::kStackBytes;
-      fiber->context.uc_link = &scheduler_;
+      fiber->context.uc_link = nullptr;
       makecontext(&fiber->context, &Block::start, 0);
     }
     size_t alive = fibers_.size();
@@ -75,6 +90,7 @@ class Block {
       for (size_t i = 0; i < fibers_.size(); ++i) {
         if (fibers_[i]->done) continue;
         running_ = static_cast<int>(i);
+        fibers_[i]->strand->become();
         swapcontext(&scheduler_, &fibers_[i]->context);
         if (!fibers_[i]->done) ++alive;
       }
@@ -83,21 +99,23 @@ class Block {
     current = nullptr;
   }
 
-  int thread() const { return running_; }
-  int threads() const { return static_cast<int>(fibers_.size()); }
-  int block() const { return block_; }
-  int blocks() const { return blocks_; }
+  REPLAYSSM_UNOBSERVED int thread() const { return running_; }
+  REPLAYSSM_UNOBSERVED int threads() const { return threads_; }
+  REPLAYSSM_UNOBSERVED int block() const { return block_; }
+  REPLAYSSM_UNOBSERVED int blocks() const { return blocks_; }
 
   // Lets other threads run until `ready`.
   template <class Ready>
   void wait_until(Ready&& ready) {
+    const Unobserved waiting;
     while (!ready()) yield();
     progress_ = true;
   }
 
-  // All 32 lanes bring kWords words and see everybody's.
+  // All 32 lanes bring kWords words and see everybody's. No memory is ordered by it.
   template <int kWords>
   const uint32_t (*meet(const uint32_t (&words)[kWords]))[16] {
+    const Unobserved meeting;
     Warp& warp = warps_[static_cast<size_t>(running_ / 32)];
     const int lane = running_ % 32;
     for (int i = 0; i < kWords; ++i) warp.brought[lane][i] = words[i];
@@ -111,16 +129,53 @@ class Block {
     return warp.seen[generation & 1];
   }
 
+  // All 32 lanes meet, and what they did before is ordered before what they do after.
+  void sync_warp() {
+    const uint32_t nothing[1] = {0};
+    release(own_warp());
+    meet(nothing);
+    acquire(own_warp());
+  }
+
   // A counted barrier among `count` threads; id 0 is the block's.
   void sync(int id, int count) {
-    Named& named = named_[id];
-    const int generation = named.generation;
-    if (++named.arrived == count) {
-      named.arrived = 0;
-      ++named.generation;
+    release(named_ + id);
+    {
+      const Unobserved counting;
+      Named& named = named_[id];
+      const int generation = named.generation;
+      if (++named.arrived == count) {
+        named.arrived = 0;
+        ++named.generation;
+      }
+      wait_until([&] { return named.generation != generation; });
     }
-    wait_until([&] { return named.generation != generation; });
+    acquire(named_ + id);
   }
+
+  // A bulk copy into shared memory: it may happen any time from now on, up to the completion of the
+  // barrier.
+  void copy_in(void* to, const void* from, std::size_t bytes, const void* barrier) {
+    release(copies());
+    const Caller issuer;
+    copies()->become();
+    acquire(copies());
+    std::memcpy(to, from, bytes);
+    release(barrier);
+    issuer.become();
+  }
+  // A bulk copy out of shared memory, from what the warp's lanes have passed through their fences
+  // on, up to wait_for_stores().
+  void copy_out(void* to, const void* from, std::size_t bytes) {
+    const Caller issuer;
+    stores()->become();
+    acquire(&own_warp()->stores);
+    std::memcpy(to, from, bytes);
+    release(&own_warp()->arrived);
+    issuer.become();
+  }
+  void fence_before_bulk() { release(&own_warp()->stores); }
+  void wait_for_stores() { acquire(&own_warp()->arrived); }
 
   static Block* current;
 
@@ -129,28 +184,48 @@ class Block {
     ucontext_t context{};
     static constexpr std::size_t kStackBytes = 128 << 10;
     std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
+    std::unique_ptr<Strand> strand;
     bool done = false;
   };
   struct Warp {
     uint32_t brought[32][16], seen[2][32][16];
     int arrived = 0, generation = 0;
+    std::unique_ptr<Strand> stores;
+    const Strand* stores_strand = nullptr;
   };
   struct Named {
     int arrived = 0, generation = 0;
   };
 
-  static void start() {
+  REPLAYSSM_UNOBSERVED Warp* own_warp() { return first_warp_ + running_ / 32; }
+  REPLAYSSM_UNOBSERVED const Strand* copies() const { return copies_; }
+  REPLAYSSM_UNOBSERVED const Strand* stores() { return own_warp()->stores_strand; }
+
+  REPLAYSSM_UNOBSERVED static void start() {
     current->body_();
-    current->fibers_[static_cast<size_t>(current->running_)]->done = true;
-    current->progress_ = true;
+    current->leave();
+  }
+  REPLAYSSM_UNOBSERVED void leave() {
+    Fiber* const me = fibers_.data()[running_].get();
+    me->done = true;
+    progress_ = true;
+    release(end_);
+    main_.become();
+    setcontext(&scheduler_);
   }
   void yield() {
     const size_t me = static_cast<size_t>(running_);
+    main_.become();
     swapcontext(&fibers_[me]->context, &scheduler_);
   }
 
-  int block_, blocks_;
+  int block_, blocks_, threads_;
+  const void* end_;
+  Caller main_;
+  std::unique_ptr<Strand> copies_strand_;
+  const Strand* copies_ = nullptr;
   std::vector<Warp> warps_;
+  Warp* first_warp_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::function<void()> body_;
   ucontext_t scheduler_{};
@@ -168,15 +243,19 @@ namespace replayssm::cuda::ptx {
 using emulated::Block;
 inline constexpr bool kBulkCopies = true;
 
-inline int thread() { return Block::current->thread(); }
-inline int threads() { return Block::current->threads(); }
-inline int block() { return Block::current->block(); }
-inline int blocks() { return Block::current->blocks(); }
+REPLAYSSM_UNOBSERVED inline int thread() { return Block::current->thread(); }
+REPLAYSSM_UNOBSERVED inline int threads() { return Block::current->threads(); }
+REPLAYSSM_UNOBSERVED inline int block() { return Block::current->block(); }
+REPLAYSSM_UNOBSERVED inline int blocks() { return Block::current->blocks(); }
+// The block, for what the fibers do together.
+REPLAYSSM_UNOBSERVED inline Block& own_block() { return *Block::current; }
 inline int lane() { return thread() & 31; }
 
 inline uint32_t meet_and_take(uint32_t x, int source) {
   const uint32_t words[1] = {x};
-  return Block::current->meet(words)[source & 31][0];
+  const auto all = own_block().meet(words);
+  const emulated::Unobserved taking;
+  return all[source & 31][0];
 }
 inline float shuffle(float x, int source) {
   return __uint_as_float(meet_and_take(__float_as_uint(x), source));
@@ -189,9 +268,9 @@ inline float shuffle_down(float x, int distance) {
   const int source = lane() + distance;
   return shuffle(x, source < 32 ? source : lane());
 }
-inline void sync_warp() { meet_and_take(0, 0); }
-inline void sync_block() { Block::current->sync(0, threads()); }
-inline void sync_group(int id) { Block::current->sync(id, 128); }
+inline void sync_warp() { own_block().sync_warp(); }
+inline void sync_block() { own_block().sync(0, threads()); }
+inline void sync_group(int id) { own_block().sync(id, 128); }
 
 inline float half_of(uint32_t word, int which) {
   return __uint_as_float(which != 0 ? word & 0xffff0000u : word << 16);
@@ -199,7 +278,8 @@ inline float half_of(uint32_t word, int which) {
 inline void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                 uint32_t b1) {
   const uint32_t words[6] = {a0, a1, a2, a3, b0, b1};
-  const auto all = Block::current->meet(words);
+  const auto all = own_block().meet(words);
+  const emulated::Unobserved taking;
   const int g = lane() >> 2, t = lane() & 3;
   for (int i = 0; i < 4; ++i) {
     const int column = 2 * t + (i & 1);
@@ -226,6 +306,8 @@ inline void barrier_init(uint64_t* barrier, int arrivals) {
 }
 inline void barrier_init_fence() {}
 inline void barrier_arrive(uint64_t* barrier) {
+  emulated::release(barrier);
+  const emulated::Unobserved counting;
   if (--of(barrier)->pending == 0) {
     of(barrier)->pending = of(barrier)->expected;
     ++of(barrier)->phase;
@@ -234,38 +316,50 @@ inline void barrier_arrive(uint64_t* barrier) {
 // Announced and copied bytes are compared by the harness: see copied_bytes.
 inline int64_t announced_bytes = 0, copied_bytes = 0;
 inline void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
-  announced_bytes += bytes;
+  {
+    const emulated::Unobserved counting;
+    announced_bytes += bytes;
+  }
   barrier_arrive(barrier);
 }
 inline void barrier_wait(uint64_t* barrier, int parity) {
-  Block::current->wait_until([&] { return (of(barrier)->phase & 1) != (parity & 1); });
+  own_block().wait_until([&] { return (of(barrier)->phase & 1) != (parity & 1); });
+  emulated::acquire(barrier);
 }
 
-inline void copy_checked(void* to, const void* from, uint32_t bytes) {
+inline void check_copy(const void* to, const void* from, uint32_t bytes) {
   if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
       reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes == 0) {
     throw std::runtime_error("misaligned bulk copy");
   }
-  std::memcpy(to, from, bytes);
 }
-inline void copy_piece(void* to, const void* from) { copy_checked(to, from, 16); }
+// A plain copy counts as done by its lane at once: who may read it waits for copies_arrive()
+// anyway.
+inline void copy_piece(void* to, const void* from) {
+  check_copy(to, from, 16);
+  std::memcpy(to, from, 16);
+}
 inline bool copies_blocks() { return lane() == 0; }
-inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t*) {
-  copy_checked(to, from, bytes);
+inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  check_copy(to, from, bytes);
+  own_block().copy_in(to, from, bytes, barrier);
+  const emulated::Unobserved counting;
   copied_bytes += bytes;
 }
 inline void copy_small(void* to, const void* from, uint32_t bytes) {
   for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
-    copy_checked(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, 16);
+    copy_piece(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
   }
 }
 inline void copy_float(float* to, const float* from, bool live) { *to = live ? *from : 0.0f; }
 inline void copies_arrive(uint64_t* barrier) { barrier_arrive(barrier); }
-inline void fence_before_bulk() {}
+inline void fence_before_bulk() { own_block().fence_before_bulk(); }
 inline void store_block(void* to, const void* from, uint32_t bytes) {
-  if (lane() == 0) copy_checked(to, from, bytes);
+  if (lane() != 0) return;
+  check_copy(to, from, bytes);
+  own_block().copy_out(to, from, bytes);
 }
-inline void wait_for_stores_to_read() {}
+inline void wait_for_stores_to_read() { own_block().wait_for_stores(); }
 inline void allow_next_launch() {}
 inline void wait_for_previous_launch() {}
 

@@ -1,11 +1,13 @@
 // The CUDA operations against float64 on a GPU: every phase, head ratio, gate and state type;
 // poison, null rows, far slots; independence of batch and split; graph replay; the fold of all
 // layers.
-//   cuda_step_check [--quick] [--json FILE]
-// --quick is small enough for compute-sanitizer. Exit status 0 if everything held, 77 without a
-// GPU.
+//   cuda_step_check [--quick] [--only TEXT] [--json FILE]
+// --quick is small enough for compute-sanitizer; --only keeps the jobs whose names contain TEXT,
+// such as "chunks kda". Exit status 0 if everything held, 77 without a GPU.
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -424,7 +426,7 @@ void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most,
   std::vector<int> from, records, source, destination;
   const std::size_t state_bytes = first.o.heads.state_elements() * first.element();
   const DeviceBuffer buffer = must(DeviceBuffer::make(layer_count * state_bytes));
-  CUDA_MUST(cudaMemset(buffer.as<void>(), 0xff, buffer.bytes()));
+  CUDA_MUST(cudaMemsetAsync(buffer.as<void>(), 0xff, buffer.bytes(), stream));
   std::vector<void*> buffers(entries, nullptr);
   buffers[1] = buffer.as<void>();
   for (std::size_t e = 0; e < entries; ++e) {
@@ -485,10 +487,13 @@ void check_fold(const Config& c, const DeviceLimits& limits, int ring, int most,
   report.add("fold " + c.name(), worst, fmt::format("{} ring {} n={}", c.heads_name(), ring, most));
 }
 
-int run(bool quick, const std::string& json) {
-  const DeviceLimits limits = must(device_limits());
-  Report report;
-  std::vector<Config> configs;
+// Checks of one kind over one configuration.
+struct Job {
+  std::string name;
+  std::function<void()> check;
+};
+
+std::vector<Config> configurations(bool quick) {
   const std::vector<HeadShape> shapes = quick ? std::vector<HeadShape>{{GateKind::gdn, 1, 2}}
                                               : std::vector<HeadShape>{{GateKind::gdn, 2, 2},
                                                                        {GateKind::gdn, 2, 4},
@@ -496,6 +501,7 @@ int run(bool quick, const std::string& json) {
                                                                        {GateKind::gdn, 1, 8}};
   const std::vector<HeadShape> other_shapes = {
       {GateKind::gdn, 2, 8}, {GateKind::gdn, 1, 5}, {GateKind::gdn, 1, 6}, {GateKind::gdn, 1, 7}};
+  std::vector<Config> configs;
   for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
     for (const DType state : {DType::f32, DType::bf16}) {
       for (const int block : quick ? std::vector<int>{16} : std::vector<int>{8, 16, 32}) {
@@ -505,55 +511,85 @@ int run(bool quick, const std::string& json) {
       }
     }
   }
-  std::vector<std::function<void()>> jobs;
-  for (const Config& c : configs) {
-    jobs.push_back([&, c] { check_phases(c, limits, quick, report); });
-    jobs.push_back([&, c] {
+  return configs;
+}
+
+// Jobs that run beside each other.
+std::vector<Job> jobs_of(bool quick, const DeviceLimits& limits, Report& report) {
+  std::vector<Job> jobs;
+  for (const Config& c : configurations(quick)) {
+    const auto add = [&](const char* kind, std::function<void()> check) {
+      jobs.push_back({fmt::format("{} {} {}", kind, c.name(), c.heads_name()), std::move(check)});
+    };
+    add("phases", [&, c, quick] { check_phases(c, limits, quick, report); });
+    add("folds", [&, c, quick] {
       check_fold(c, limits, 2 * c.fold_block, std::min(2 * c.fold_block, 47), report);
       if (!quick) check_fold(c, limits, 2 * c.fold_block, c.fold_block, report);
       if (!quick && c.fold_block == 16) check_fold(c, limits, 128, 4, report);
     });
-    if (c.heads.group() == 2) {
-      for (const int window : quick ? std::vector<int>{8} : std::vector<int>{2, 5, 8, 16}) {
-        if (window > c.fold_block) continue;
-        jobs.push_back([&, c, window] { check_windows(c, window, limits, quick, report); });
-      }
-      jobs.push_back([&, c, quick] { check_chunks(c, quick ? 1 : 8, limits, quick, report); });
-      if (!quick) jobs.push_back([&, c] { check_independence(c, limits, report); });
-      if (!quick) jobs.push_back([&, c] { check_ring_overwrite(c, limits, report); });
-      for (const int window : {1, 8}) {
-        jobs.push_back([&, c, window] {
-          check_graph(c, window, limits, quick ? 18 : 3 * c.fold_block + 2, report);
-        });
-        jobs.push_back([&, c, window] {
-          check_settled(c, window, limits, quick ? 18 : 2 * c.fold_block + 3, report);
-        });
-      }
-      if (!quick && c.fold_block == 16) {
-        jobs.push_back([&, c] { check_long_run(c, limits, 2048, report); });
-      }
+    if (c.heads.group() != 2) continue;
+    for (const int window : quick ? std::vector<int>{8} : std::vector<int>{2, 5, 8, 16}) {
+      if (window > c.fold_block) continue;
+      add("windows", [&, c, window, quick] { check_windows(c, window, limits, quick, report); });
     }
+    add("chunks", [&, c, quick] { check_chunks(c, quick ? 1 : 8, limits, quick, report); });
+    for (const int window : {1, 8}) {
+      add("graphs", [&, c, window, quick] {
+        check_graph(c, window, limits, quick ? 18 : 3 * c.fold_block + 2, report);
+      });
+      add("settled", [&, c, window, quick] {
+        check_settled(c, window, limits, quick ? 18 : 2 * c.fold_block + 3, report);
+      });
+    }
+    if (quick) continue;
+    add("splits", [&, c] { check_independence(c, limits, report); });
+    add("rings", [&, c] { check_ring_overwrite(c, limits, report); });
+    if (c.fold_block == 16) add("long", [&, c] { check_long_run(c, limits, 2048, report); });
   }
   for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
-    if (!quick) jobs.push_back([&, gate] { check_block_of_one(gate, limits, report); });
-  }
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  const unsigned cores =
-      quick ? 1 : std::min(12u, std::max(1u, std::thread::hardware_concurrency()));
-  for (unsigned i = 0; i < cores; ++i) {
-    threads.emplace_back([&] {
-      for (std::size_t j = next++; j < jobs.size(); j = next++) jobs[j]();
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  if (!quick) {
-    for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
-      for (const DType state : {DType::f32, DType::bf16}) {
-        check_far_slots({gate, state, 16, {gate, 2, 4}}, limits, report);
-      }
+    if (!quick) {
+      jobs.push_back({"blocks of one", [&, gate] { check_block_of_one(gate, limits, report); }});
     }
   }
+  return jobs;
+}
+
+// Jobs that take most of the device's memory.
+std::vector<Job> large_jobs(const DeviceLimits& limits, Report& report) {
+  std::vector<Job> jobs;
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    for (const DType state : {DType::f32, DType::bf16}) {
+      jobs.push_back({"far slots", [&, gate, state] {
+                        check_far_slots({gate, state, 16, {gate, 2, 4}}, limits, report);
+                      }});
+    }
+  }
+  return jobs;
+}
+
+int run(bool quick, const std::string& only, const std::string& json) {
+  const DeviceLimits limits = must(device_limits());
+  Report report;
+  const auto run_jobs = [&](std::vector<Job> jobs, unsigned thread_count) {
+    std::erase_if(jobs, [&](const Job& job) { return job.name.find(only) == std::string::npos; });
+    std::atomic<std::size_t> next{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < thread_count; ++i) {
+      threads.emplace_back([&] {
+        for (std::size_t j = next++; j < jobs.size(); j = next++) {
+          current_job = jobs[j].name;
+          const auto begin = std::chrono::steady_clock::now();
+          jobs[j].check();
+          const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+          report.add_time(jobs[j].name.substr(0, jobs[j].name.find(' ')), time.count());
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  };
+  const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1u, 12u);
+  run_jobs(jobs_of(quick, limits, report), quick ? 1 : cores);
+  if (!quick) run_jobs(large_jobs(limits, report), 1);
   const int faults = report.print(json);
   std::printf("%s: %d faults\n", faults == 0 ? "PASS" : "FAIL", faults);
   return faults == 0 ? 0 : 1;
@@ -564,9 +600,10 @@ int run(bool quick, const std::string& json) {
 
 int main(int argc, char** argv) {
   bool quick = false;
-  std::string json;
+  std::string only, json;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) quick = true;
+    if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
     if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) json = argv[++i];
   }
   int devices = 0;
@@ -574,5 +611,5 @@ int main(int argc, char** argv) {
     std::printf("skipped: this machine has no GPU\n");
     return 77;
   }
-  return replayssm::cuda::test::run(quick, json);
+  return replayssm::cuda::test::run(quick, only, json);
 }

@@ -113,13 +113,17 @@ class LayerMemory {
             geometry_.ring_rows()};
   }
   CursorView cursors() {
+    cursors_lent_ = true;
     return {lent_committed_.put(), lent_checkpoint_.put(), lent_base_.put(), lent_home_.put(),
             rows_};
   }
-  // What operations did, back to the host.
+  // What operations did, back to the host. Cursors that no operation was given since the last time
+  // are the host's, and not what the backend still has of them.
   void fetch() {
     lent_states_.get(), lent_keys_.get(), lent_key_scales_.get(), lent_corrections_.get();
-    lent_gates_.get(), lent_committed_.get(), lent_checkpoint_.get(), lent_base_.get();
+    lent_gates_.get();
+    if (cursors_lent_) lent_committed_.get(), lent_checkpoint_.get(), lent_base_.get();
+    cursors_lent_ = false;
   }
   Status export_state(SlotId slot, std::span<float> out) {
     return ops_.export_state(shape_, states(), slot, out);
@@ -250,6 +254,7 @@ class LayerMemory {
   Lent<float> lent_gates_;
   Lent<Depth> lent_committed_, lent_checkpoint_;
   Lent<SlotId> lent_base_, lent_home_;
+  bool cursors_lent_ = false;
 };
 
 enum class Route { window, chunk, packed };

@@ -26,10 +26,15 @@ inline std::vector<Variant> variants() {
   const StorageTypes bf16_all{DType::bf16, DType::bf16, DType::bf16};
   const HeadShape gdn{GateKind::gdn, 2, 6};
   const HeadShape kda{GateKind::kda, 2, 2};
-  return {{"gdn_f32", gdn, f32, 16, 16},         {"gdn_f32_block8", gdn, f32, 8, 8},
-          {"gdn_f32_block32", gdn, f32, 32, 16}, {"gdn_bf16_keys", gdn, bf16_keys, 16, 4},
-          {"gdn_bf16", gdn, bf16_all, 16, 8},    {"gdn_bf16_block8", gdn, bf16_all, 8, 5},
-          {"kda_f32", kda, f32, 16, 8},          {"kda_bf16", kda, bf16_all, 8, 8}};
+  return {{"gdn_f32", gdn, f32, 16, 16},
+          {"gdn_f32_block8", gdn, f32, 8, 8},
+          {"gdn_f32_block32", gdn, f32, 32, 16},
+          {"gdn_bf16_keys", gdn, bf16_keys, 16, 4},
+          {"gdn_bf16", gdn, bf16_all, 16, 8},
+          {"gdn_bf16_block8", gdn, bf16_all, 8, 5},
+          {"kda_f32", kda, f32, 16, 8},
+          {"kda_bf16", kda, bf16_all, 8, 8},
+          {"gdn_f32_apart", gdn, f32, 8, 8, cpu_apart_backend()}};
 }
 
 // The same for the CUDA backend, in the formats and windows that it has.

@@ -21,7 +21,7 @@ __device__ __forceinline__ void append_chunk_record(const StepArgs& args, int en
   using Layout = StageLayout<kGate, bf16, 0, kValueDim>;
   constexpr int kGateWidth = Layout::kGateWidth;
   const int row = args.batch.row[entry];
-  if (args.batch.base[row] < 0) return;
+  if (row < 0 || args.batch.base[row] < 0) return;
   const int committed = args.batch.committed[row], tokens = args.batch.tokens[entry];
   const int resting = (committed + tokens - 1) / args.fold_block * args.fold_block;
   const int position = max(committed, resting) + index;

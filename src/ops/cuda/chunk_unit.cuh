@@ -174,7 +174,7 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
                             has_state, out, warp, kGroupBarrier);
       has_state = true;
     }
-    release(shared.empty + slot);
+    ptx::barrier_arrive(shared.empty + slot);
   }
   if (ptx::lane() == 0) ptx::wait_for_stores_to_read();
 }
@@ -186,7 +186,9 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
   if (ptx::thread() == 0) {
     for (int i = 0; i < kChunkBlocks; ++i) {
       ptx::barrier_init(shared.full + i, 1 + 32);  // the announcement, and 32 lanes' plain copies
-      ptx::barrier_init(shared.empty + i, kWarpsPerGroup);
+      // Every thread hands back what it has read itself, once a block of positions: racecheck does
+      // not see that one lane's arrival stands for a warp that has met before.
+      ptx::barrier_init(shared.empty + i, kGroupThreads);
     }
     ptx::barrier_init_fence();
   }

@@ -16,8 +16,9 @@ Result<DeviceBuffer> DeviceBuffer::make(std::size_t bytes) {
 Result<DeviceBuffer> DeviceBuffer::copy_of(const void* from, std::size_t bytes) {
   auto buffer = make(bytes);
   if (!buffer) return buffer.error();
-  REPLAYSSM_TRY(
-      REPLAYSSM_CUDA_STATUS(cudaMemcpy(buffer->data_, from, bytes, cudaMemcpyHostToDevice)));
+  // cudaMemcpy may return before pageable memory has arrived, and streams that do not block run
+  // beside the one that it is in.
+  REPLAYSSM_TRY(buffer->put(from, cudaStreamLegacy));
   return buffer;
 }
 

@@ -23,7 +23,7 @@ class DeviceBuffer {
   }
   // Error: what the runtime says, out of memory for one.
   static Result<DeviceBuffer> make(std::size_t bytes);
-  // A copy of host numbers.
+  // A copy of host numbers, there for every stream.
   static Result<DeviceBuffer> copy_of(const void* from, std::size_t bytes);
 
   // The whole buffer from and to host memory, after everything that `stream` holds; both wait.
