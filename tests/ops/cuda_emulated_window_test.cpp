@@ -3,6 +3,7 @@
 
 #include "cuda_emulated_runner.h"
 #include "cuda_window_sequence.h"
+#include "rounds.h"
 
 namespace replayssm::cuda::test {
 namespace {
@@ -31,7 +32,9 @@ TEST_P(EmulatedWindow, EqualsStepsOfOneTokenBitForBitWhateverIsRejected) {
   ImageOptions o = options(2);
   o.shared_base = true;
   const int block = GetParam().fold_block;
-  EXPECT_EQ(compare_windows_with_steps(o, GetParam().tokens, {0, 2 * block}, {0, block / 2 + 1},
+  if (tests::kThreadSanitizer && block > 8) GTEST_SKIP() << "minutes under ThreadSanitizer";
+  const int tokens = tests::kThreadSanitizer ? 20 : GetParam().tokens;
+  EXPECT_EQ(compare_windows_with_steps(o, tokens, {0, 2 * block}, {0, block / 2 + 1},
                                        run_with_few_blocks),
             "");
 }
@@ -39,6 +42,7 @@ TEST_P(EmulatedWindow, EqualsStepsOfOneTokenBitForBitWhateverIsRejected) {
 // Blocks run one after the other here: the unit that appends a window's keys is done before its
 // siblings read the ring. With fewer than L + 2 T - 1 rows that must show.
 TEST(EmulatedWindowRing, OneThatIsTooSmallIsFoundOut) {
+  if (tests::kThreadSanitizer) GTEST_SKIP() << "a race, as ThreadSanitizer says";
   ImageOptions o;
   o.heads = {GateKind::gdn, 1, 2};
   o.state = DType::bf16;
