@@ -44,7 +44,7 @@ struct Bench {
     SequenceLayout layout;
     layout.draft = {config.decoder.layer_count(), config.decoder.attention.kv_heads,
                     config.decoder.attention.head_dim, 0};
-    pages = std::make_unique<PagePool>(layout, 8, Poison::on);
+    pages = std::make_unique<PagePool>(layout, 8, host_space(), Poison::on);
     for (int i = 0; i < 8; ++i) ids.push_back(pages->allocate().value());
     for (int i = 0; i < config.decoder.layer_count(); ++i) kv.push_back(pages->kv(i));
     drafter = std::make_unique<BlockDrafter>(
