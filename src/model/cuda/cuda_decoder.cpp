@@ -11,6 +11,7 @@
 #include "model/cuda/decoder_kernels.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/gemm.h"
+#include "model/cuda/matvec.h"
 #include "model/cuda/paged_attention.h"
 #include "model/cuda/step_graphs.h"
 #include "model/cuda/step_tables.h"
@@ -178,14 +179,12 @@ class CudaDecoder final : public Model {
     std::size_t linear = 0, attention = 0;
     for (std::size_t n = 0; n < weights_.layers.size(); ++n) {
       const DeviceLayer& layer = weights_.layers[n];
-      REPLAYSSM_TRY(normalise(layer.mixer_norm_scale));
       if (const auto* gdn = std::get_if<DeviceGdn>(&layer.mixer)) {
-        REPLAYSSM_TRY(mix_gdn(*gdn, memory, linear++));
+        REPLAYSSM_TRY(mix_gdn(layer.mixer_norm_scale, *gdn, memory, linear++));
       } else {
-        REPLAYSSM_TRY(
-            mix_attention(std::get<DeviceAttention>(layer.mixer), memory.kv[attention++]));
+        REPLAYSSM_TRY(mix_attention(layer.mixer_norm_scale, std::get<DeviceAttention>(layer.mixer),
+                                    memory.kv[attention++]));
       }
-      REPLAYSSM_TRY(normalise(layer.mlp_norm_scale));
       REPLAYSSM_TRY(mlp(layer));
       if (observer_) {
         REPLAYSSM_TRY(report(fmt::format("layers.{}.output", n), activations_.hidden, width));
@@ -194,16 +193,44 @@ class CudaDecoder final : public Model {
     return compute_logits();
   }
 
-  Status normalise(const float* scale) {
-    return launch_rms_norm({activations_.hidden, nullptr, scale, eps(), activations_.normed,
-                            tables_->token_count(), config_.hidden_size},
-                           stream_);
+  // out = W norm(hidden).
+  Status normed_product(const float* scale, const DeviceMatrix& weight, bf16* out) {
+    const DecoderActivations& act = activations_;
+    const int tokens = tables_->token_count();
+    if (matvec_fits(weight, tokens)) {
+      MatvecArgs args = matvec(MatvecInput::rms_norm, act.hidden, weight, out);
+      args.scale = scale;
+      args.eps = eps();
+      return launch_matvec(args, stream_);
+    }
+    REPLAYSSM_TRY(launch_rms_norm(
+        {act.hidden, nullptr, scale, eps(), act.normed, tokens, config_.hidden_size}, stream_));
+    return gemm_->run(weight, act.normed, tokens, {out}, stream_);
   }
-  Status product(const DeviceMatrix& weight, const bf16* x, const ProductOutput& out) {
-    return gemm_->run(weight, x, tables_->token_count(), out, stream_);
+  // hidden += W x.
+  Status add_product(const DeviceMatrix& weight, const bf16* x) {
+    return gemm_->run(weight, x, tables_->token_count(), {activations_.hidden, DType::bf16, true},
+                      stream_);
+  }
+  // The same by launch_matvec(); what makes x of `from` is the caller's to fill in.
+  MatvecArgs added_matvec(MatvecInput input, const bf16* from, const DeviceMatrix& weight) const {
+    MatvecArgs args = matvec(input, from, weight, activations_.hidden);
+    args.add = true;
+    return args;
+  }
+  MatvecArgs matvec(MatvecInput input, const bf16* from, const DeviceMatrix& weight,
+                    bf16* out) const {
+    MatvecArgs args;
+    args.input = input;
+    args.from = from;
+    args.weight = weight;
+    args.tokens = tables_->token_count();
+    args.out = out;
+    return args;
   }
 
-  Status mix_gdn(const DeviceGdn& w, const SequenceViews& memory, std::size_t layer) {
+  Status mix_gdn(const float* norm_scale, const DeviceGdn& w, const SequenceViews& memory,
+                 std::size_t layer) {
     const DecoderActivations& act = activations_;
     const HeadShape& heads = config_.linear;
     const int values = heads.value_heads * kValueDim;
@@ -212,15 +239,23 @@ class CudaDecoder final : public Model {
     const bf16* const b = z + values;
     const bf16* const a = b + heads.value_heads;
     const int tokens = tables_->token_count();
-    REPLAYSSM_TRY(product(w.in, act.normed, {act.linear_in}));
+    REPLAYSSM_TRY(normed_product(norm_scale, w.in, act.linear_in));
     REPLAYSSM_TRY(convolve(w, memory, layer));
     REPLAYSSM_TRY(launch_gdn_gates(
         {b, a, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens, heads.value_heads},
         stream_));
     REPLAYSSM_TRY(step_states(memory, layer));
+    if (matvec_fits(w.out, tokens)) {
+      MatvecArgs args = added_matvec(MatvecInput::gated_norm, act.core, w.out);
+      args.scale = w.norm_scale;
+      args.eps = eps();
+      args.gate = z;
+      args.gate_stride = stride;
+      return launch_matvec(args, stream_);
+    }
     REPLAYSSM_TRY(launch_gated_norm(
         {act.core, z, stride, w.norm_scale, eps(), act.mixed, tokens, heads.value_heads}, stream_));
-    return product(w.out, act.mixed, {act.hidden, DType::bf16, true});
+    return add_product(w.out, act.mixed);
   }
 
   Status convolve(const DeviceGdn& w, const SequenceViews& memory, std::size_t layer) {
@@ -310,12 +345,12 @@ class CudaDecoder final : public Model {
     return args;
   }
 
-  Status mix_attention(const DeviceAttention& w, const KvView& kv) {
+  Status mix_attention(const float* norm_scale, const DeviceAttention& w, const KvView& kv) {
     const DecoderActivations& act = activations_;
     const AttentionShape& shape = config_.attention;
     const int tokens = tables_->token_count();
     const std::int64_t stride = w.in.rows;
-    REPLAYSSM_TRY(product(w.in, act.normed, {act.attention_in}));
+    REPLAYSSM_TRY(normed_product(norm_scale, w.in, act.attention_in));
     HeadArgs heads;
     heads.projected = act.attention_in;
     heads.stride = stride;
@@ -338,30 +373,57 @@ class CudaDecoder final : public Model {
     REPLAYSSM_TRY(launch_place_heads(heads, stream_));
     REPLAYSSM_TRY(attention_->run(tables_->attention(), act.queries, heads.keys, heads.values,
                                   act.mixed, stream_));
-    if (shape.output_gate) {
-      REPLAYSSM_TRY(launch_gate_heads({act.mixed, act.attention_in + shape.head_dim, stride, tokens,
-                                       shape.heads, shape.head_dim},
-                                      stream_));
+    const bf16* const gate = act.attention_in + shape.head_dim;
+    if (matvec_fits(w.out, tokens)) {
+      MatvecArgs args = added_matvec(
+          shape.output_gate ? MatvecInput::sigmoid_product : MatvecInput::plain, act.mixed, w.out);
+      args.gate = gate;
+      args.gate_stride = stride;
+      args.head_dim = shape.head_dim;
+      return launch_matvec(args, stream_);
     }
-    return product(w.out, act.mixed, {act.hidden, DType::bf16, true});
+    if (shape.output_gate) {
+      REPLAYSSM_TRY(launch_gate_heads(
+          {act.mixed, gate, stride, tokens, shape.heads, shape.head_dim}, stream_));
+    }
+    return add_product(w.out, act.mixed);
   }
 
   Status mlp(const DeviceLayer& layer) {
     const DecoderActivations& act = activations_;
-    REPLAYSSM_TRY(product(layer.gate_up, act.normed, {act.gate_up}));
+    const int tokens = tables_->token_count();
+    REPLAYSSM_TRY(normed_product(layer.mlp_norm_scale, layer.gate_up, act.gate_up));
+    if (matvec_fits(layer.down, tokens)) {
+      return launch_matvec(added_matvec(MatvecInput::silu_product, act.gate_up, layer.down),
+                           stream_);
+    }
     REPLAYSSM_TRY(launch_silu_product(
-        {act.gate_up, act.activated, tables_->token_count(), config_.intermediate_size}, stream_));
-    return product(layer.down, act.activated, {act.hidden, DType::bf16, true});
+        {act.gate_up, act.activated, tokens, config_.intermediate_size}, stream_));
+    return add_product(layer.down, act.activated);
   }
 
-  // The final norm and the head, for the rows that were asked for only.
+  // The final norm and the head, for the rows that were asked for only; then their best tokens.
   Status compute_logits() {
     const DecoderActivations& act = activations_;
     const int rows = tables_->logit_rows();
-    REPLAYSSM_TRY(launch_rms_norm({act.hidden, tables_->logit_tokens(), weights_.final_norm_scale,
-                                   eps(), act.normed, rows, config_.hidden_size},
-                                  stream_));
-    REPLAYSSM_TRY(gemm_->run(weights_.head, act.normed, rows, {act.logits, DType::f32}, stream_));
+    if (rows == 0) return {};
+    if (matvec_fits(weights_.head, rows)) {
+      MatvecArgs args;
+      args.from = act.hidden;
+      args.rows = tables_->logit_tokens();
+      args.scale = weights_.final_norm_scale;
+      args.eps = eps();
+      args.weight = weights_.head;
+      args.tokens = rows;
+      args.out = act.logits;
+      args.out_type = DType::f32;
+      REPLAYSSM_TRY(launch_matvec(args, stream_));
+    } else {
+      REPLAYSSM_TRY(launch_rms_norm({act.hidden, tables_->logit_tokens(), weights_.final_norm_scale,
+                                     eps(), act.normed, rows, config_.hidden_size},
+                                    stream_));
+      REPLAYSSM_TRY(gemm_->run(weights_.head, act.normed, rows, {act.logits, DType::f32}, stream_));
+    }
     return launch_best_token({act.logits, config_.vocab_rows, config_.vocab_size, rows, act.best},
                              stream_);
   }

@@ -3,58 +3,12 @@
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "model/cuda/decoder_math.cuh"
 #include "ops/cuda/cuda_check.h"
-#include "ops/cuda/numbers.cuh"
 #include "ops/shape.h"
 
 namespace replayssm::cuda {
 namespace {
-
-constexpr int kWarp = 32;
-constexpr int kOctet = 8;  // bf16 numbers of 16 bytes
-
-// Eight neighbouring bf16 numbers as fp32.
-struct Octet {
-  float x[kOctet];
-};
-
-__device__ __forceinline__ Octet load_octet(const bf16* from) {
-  const uint4 u = *reinterpret_cast<const uint4*>(from);
-  return {{low_half(u.x), high_half(u.x), low_half(u.y), high_half(u.y), low_half(u.z),
-           high_half(u.z), low_half(u.w), high_half(u.w)}};
-}
-__device__ __forceinline__ void store_octet(bf16* to, const Octet& y) {
-  *reinterpret_cast<uint4*>(to) = {ptx::pack_bf16(y.x[0], y.x[1]), ptx::pack_bf16(y.x[2], y.x[3]),
-                                   ptx::pack_bf16(y.x[4], y.x[5]), ptx::pack_bf16(y.x[6], y.x[7])};
-}
-__device__ __forceinline__ float rounded(float x) { return widen(narrow<bf16>(x)); }
-__device__ __forceinline__ float sum_of_squares(const Octet& v) {
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kOctet; ++i) sum = fmaf(v.x[i], v.x[i], sum);
-  return sum;
-}
-
-// The same sum in every lane.
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    x += __shfl_xor_sync(0xffffffffu, x, distance);
-  }
-  return x;
-}
-
-// The same sum in every thread of a block of whole warps. One call a kernel.
-__device__ __forceinline__ float block_sum(float x) {
-  __shared__ float sums[kWarp];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warps = static_cast<int>(blockDim.x) / kWarp;
-  x = warp_sum(x);
-  if (lane == 0) sums[warp] = x;
-  __syncthreads();
-  return warp_sum(lane < warps ? sums[lane] : 0.0f);
-}
 
 __global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
   const int token = args.tokens[blockIdx.x];
@@ -80,10 +34,7 @@ __global__ void rms_norm_kernel(const __grid_constant__ NormArgs args) {
   const float mean = block_sum(squares) / static_cast<float>(args.width);
   const float inverse = 1.0f / sqrtf(mean + args.eps);
   for (int i = first; i < args.width; i += step) {
-    Octet v = load_octet(x + i);
-#pragma unroll
-    for (int j = 0; j < kOctet; ++j) v.x[j] = v.x[j] * inverse * args.scale[i + j];
-    store_octet(out + i, v);
+    store_octet(out + i, scaled(load_octet(x + i), inverse, args.scale + i));
   }
 }
 
@@ -103,22 +54,10 @@ __global__ void gated_norm_kernel(const __grid_constant__ GatedNormArgs args) {
   if (unit >= static_cast<int64_t>(args.tokens) * args.value_heads) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t token = unit / args.value_heads;
-  const int column = static_cast<int>(unit % args.value_heads) * kValueDim + 4 * lane;
-  const uint2 u = *reinterpret_cast<const uint2*>(args.x + unit * kValueDim + 4 * lane);
-  const uint2 z = *reinterpret_cast<const uint2*>(args.gate + token * args.gate_stride + column);
-  const float x[4] = {low_half(u.x), high_half(u.x), low_half(u.y), high_half(u.y)};
-  const float gate[4] = {low_half(z.x), high_half(z.x), low_half(z.y), high_half(z.y)};
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
-  const float inverse = 1.0f / sqrtf(warp_sum(squares) / kValueDim + args.eps);
-  float y[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    y[i] = rounded(args.scale[4 * lane + i] * rounded(x[i] * inverse)) * silu(gate[i]);
-  }
-  *reinterpret_cast<uint2*>(args.out + unit * kValueDim + 4 * lane) = {ptx::pack_bf16(y[0], y[1]),
-                                                                       ptx::pack_bf16(y[2], y[3])};
+  const int64_t head = unit % args.value_heads;
+  *reinterpret_cast<uint2*>(args.out + unit * kValueDim + 4 * lane) =
+      gated_norm(args.x + unit * kValueDim, args.gate + token * args.gate_stride + head * kValueDim,
+                 args.scale, args.eps);
 }
 
 // One warp a head, eight dimensions a lane: the norm of `x`, then the rotation.
@@ -186,12 +125,8 @@ __global__ void gate_heads_kernel(const __grid_constant__ GateHeadsArgs args) {
   const int64_t token = i / width;
   const int in_token = static_cast<int>(i % width);
   const int head = in_token / args.head_dim;
-  Octet x = load_octet(args.x + i);
-  const Octet gate =
-      load_octet(args.gate + token * args.gate_stride + head * args.head_dim + in_token);
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) x.x[j] = x.x[j] * rounded(1.0f / (1.0f + expf(-gate.x[j])));
-  store_octet(args.x + i, x);
+  const bf16* const gate = args.gate + token * args.gate_stride + head * args.head_dim + in_token;
+  store_octet(args.x + i, sigmoid_product(load_octet(args.x + i), load_octet(gate)));
 }
 
 __global__ void silu_product_kernel(const __grid_constant__ SiluProductArgs args) {
@@ -199,11 +134,7 @@ __global__ void silu_product_kernel(const __grid_constant__ SiluProductArgs args
   if (i >= static_cast<int64_t>(args.tokens) * args.width) return;
   const int64_t token = i / args.width;
   const bf16* const gate = args.gate_up + token * args.width + i;  // rows of 2 width
-  Octet x = load_octet(gate);
-  const Octet up = load_octet(gate + args.width);
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) x.x[j] = rounded(silu(x.x[j])) * up.x[j];
-  store_octet(args.out + i, x);
+  store_octet(args.out + i, silu_product(load_octet(gate), load_octet(gate + args.width)));
 }
 
 __global__ void tap_kernel(const __grid_constant__ TapArgs args) {

@@ -1,0 +1,235 @@
+// A whole model on a GPU against the same model on the CPU, and against itself. Skipped where there
+// is no GPU, or no CUDA backend in the build.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/logprobs.h"
+#include "small_engine.h"
+#include "source_dir.h"
+
+namespace replayssm {
+namespace {
+
+EngineOptions tiny_options(DeviceKind device) {
+  EngineOptions options = small_options();
+  options.model_path = source_dir() / "models" / "tiny";
+  options.device = device;
+  options.activations.reset();
+  options.deterministic = device == DeviceKind::cpu;
+  options.max_running_requests = 8;
+  options.context_length = 512;
+  options.step_tokens = 256;
+  options.logit_rows = 256;
+  options.memory_budget = std::int64_t{2} << 30;
+  return options;
+}
+
+class CudaEngine : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    options_ = tiny_options(DeviceKind::cuda);
+    options_.state_type = GetParam();
+    auto engine = Engine::create(options_);
+    if (!engine) {
+      const bool absent = engine.error().message.find("no GPU") != std::string::npos ||
+                          engine.error().message.find("no CUDA backend") != std::string::npos;
+      ASSERT_TRUE(absent) << engine.error().message;
+      GTEST_SKIP() << engine.error().message;
+    }
+    engine_ = std::move(*engine);
+  }
+
+  // Logits of the last `logits` of `tokens` tokens that the sequence evaluates in one step.
+  static std::vector<float> step(Engine& engine, Sequence& sequence, int tokens, Phase phase,
+                                 int logits) {
+    const StepRow row{&sequence, tokens, phase, logits};
+    EXPECT_TRUE(engine.prepare(row).ok());
+    const auto out = engine.runner().evaluate({&row, 1});
+    EXPECT_TRUE(out.ok()) << out.error().message;
+    if (!out) return {};
+    std::vector<float> copy(out->begin(), out->end());
+    EXPECT_TRUE(engine.runner().commit().ok());
+    return copy;
+  }
+  static Sequence begin(Engine& engine, const std::vector<TokenId>& tokens) {
+    return engine.admit(tokens, greedy()).value();
+  }
+
+  EngineOptions options_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// Log-probabilities of a text's own tokens, its first `chunk` evaluated at once and the rest one by
+// one.
+std::vector<double> logprobs_of(Engine& engine, const std::vector<TokenId>& text, int chunk) {
+  Sequence sequence = engine.admit(text, greedy()).value();
+  std::vector<double> out;
+  while (sequence.evaluated() + 1 < static_cast<int>(text.size())) {
+    const int first = sequence.evaluated();
+    const int tokens = first == 0 ? chunk : 1;
+    const StepRow row{&sequence, tokens, first == 0 ? Phase::prefill : Phase::decode, tokens};
+    EXPECT_TRUE(engine.prepare(row).ok());
+    const auto logits = engine.runner().evaluate({&row, 1});
+    EXPECT_TRUE(logits.ok()) << logits.error().message;
+    if (!logits) return out;
+    for (int n = 0; n < tokens; ++n) {
+      const TokenId next = text[static_cast<std::size_t>(first + n) + 1];
+      out.push_back(token_logprobs(engine.runner().logits_row(*logits, n), next, 0).logprob);
+    }
+    EXPECT_TRUE(engine.runner().commit().ok());
+  }
+  return out;
+}
+
+double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
+  return sum / static_cast<double>(a.size());
+}
+
+// Both round activations to bf16 in the same places and differ in the order of their sums, so they
+// are about equally far from float32; 1.5 leaves room for the sample of 200 positions.
+TEST_P(CudaEngine, IsAsCloseToFloat32AsTheCpuInBfloat16) {
+  EngineOptions cpu = tiny_options(DeviceKind::cpu);
+  cpu.state_type = GetParam();
+  cpu.activations = DType::bf16;
+  const auto rounded = make_engine(cpu);
+  cpu.activations = DType::f32;
+  cpu.state_type = DType::f32;
+  const auto exact = make_engine(cpu);
+  const std::vector<TokenId> text = random_prompt(*engine_, 201, 3);
+  const std::vector<double> truth = logprobs_of(*exact, text, 120);
+  const double of_cpu = mean_distance(logprobs_of(*rounded, text, 120), truth);
+  const double of_gpu = mean_distance(logprobs_of(*engine_, text, 120), truth);
+  RecordProperty("mean_distance_cpu", std::to_string(of_cpu));
+  RecordProperty("mean_distance_gpu", std::to_string(of_gpu));
+  EXPECT_GT(of_cpu, 0);
+  EXPECT_LE(of_gpu, 1.5 * of_cpu);
+}
+
+// The first step of a shape is launched kernel by kernel, the second is captured, later ones are
+// replayed.
+TEST_P(CudaEngine, AGraphGivesTheBitsOfSeparateLaunches) {
+  const std::vector<TokenId> text = random_prompt(*engine_, 60, 4);
+  std::vector<std::vector<float>> logits;
+  for (int turn = 0; turn < 4; ++turn) {
+    Sequence sequence = begin(*engine_, text);
+    std::vector<float> all = step(*engine_, sequence, 37, Phase::prefill, 1);
+    for (int n = 0; n < 20; ++n) {
+      const std::vector<float> one = step(*engine_, sequence, 1, Phase::decode, 1);
+      all.insert(all.end(), one.begin(), one.end());
+      if (turn == 0) break;  // the one step of the shape that is no graph
+    }
+    logits.push_back(std::move(all));
+  }
+  EXPECT_TRUE(std::equal(logits[0].begin(), logits[0].end(), logits[1].begin()));
+  EXPECT_EQ(logits[1], logits[2]);
+  EXPECT_EQ(logits[1], logits[3]);
+}
+
+// A fork shares the checkpoint and copies the rest; both go on as the parent alone would have.
+TEST_P(CudaEngine, AForkAndItsParentGoOnAlike) {
+  const std::vector<TokenId> text = random_prompt(*engine_, 80, 5);
+  for (const int depth : {15, 16, 17, 33, 48}) {
+    Sequence alone = begin(*engine_, text);
+    step(*engine_, alone, depth, Phase::prefill, 0);
+    Sequence parent = begin(*engine_, text);
+    step(*engine_, parent, depth, Phase::prefill, 0);
+    Sequence child = engine_->fork(parent, 1).value();
+    for (int n = 0; n < 20; ++n) {
+      const std::vector<float> expected = step(*engine_, alone, 1, Phase::decode, 1);
+      EXPECT_EQ(step(*engine_, parent, 1, Phase::decode, 1), expected) << depth << " " << n;
+      EXPECT_EQ(step(*engine_, child, 1, Phase::decode, 1), expected) << depth << " " << n;
+    }
+  }
+}
+
+// Through host memory and back.
+TEST_P(CudaEngine, APausedSequenceGoesOnAsIfNothingHadHappened) {
+  const std::vector<TokenId> text = random_prompt(*engine_, 80, 6);
+  Sequence alone = begin(*engine_, text);
+  step(*engine_, alone, 43, Phase::prefill, 0);
+  std::vector<std::byte> archive;
+  {
+    Sequence paused = begin(*engine_, text);
+    step(*engine_, paused, 43, Phase::prefill, 0);
+    archive = engine_->pause(paused).value();
+  }
+  Sequence stranger = begin(*engine_, random_prompt(*engine_, 80, 7));
+  step(*engine_, stranger, 50, Phase::prefill, 0);
+  Sequence resumed = engine_->resume(archive).value();
+  for (int n = 0; n < 20; ++n) {
+    EXPECT_EQ(step(*engine_, resumed, 1, Phase::decode, 1),
+              step(*engine_, alone, 1, Phase::decode, 1))
+        << n;
+  }
+}
+
+// Three rows are padded to four: what the fourth holds, a sequence or nothing, is nobody's
+// business.
+TEST_P(CudaEngine, PaddingAndBatchMatesChangeNoBit) {
+  const std::vector<TokenId> text = random_prompt(*engine_, 60, 8);
+  const auto decode = [&](int rows) {
+    std::vector<Sequence> sequences;
+    for (int r = 0; r < rows; ++r) {
+      sequences.push_back(begin(*engine_, r == 0 ? text : random_prompt(*engine_, 60, 20 + r)));
+      step(*engine_, sequences.back(), 30 + (r == 0 ? 0 : r), Phase::prefill, 0);
+    }
+    std::vector<float> logits;
+    for (int n = 0; n < 20; ++n) {
+      std::vector<StepRow> step_rows;
+      for (Sequence& sequence : sequences) {
+        step_rows.push_back({&sequence, 1, Phase::decode, 1});
+        EXPECT_TRUE(engine_->prepare(step_rows.back()).ok());
+      }
+      const auto out = engine_->runner().evaluate(step_rows);
+      EXPECT_TRUE(out.ok()) << out.error().message;
+      if (!out) break;
+      const auto first = engine_->runner().logits_row(*out, 0);
+      logits.insert(logits.end(), first.begin(), first.end());
+      EXPECT_TRUE(engine_->runner().commit().ok());
+    }
+    return logits;
+  };
+  EXPECT_EQ(decode(3), decode(4));
+}
+
+// What the device picks is what the host would pick of the same logits.
+TEST_P(CudaEngine, TheBestTokenIsTheLargestLogits) {
+  const std::vector<TokenId> text = random_prompt(*engine_, 70, 9);
+  for (const int depth : {20, 45, 69}) {
+    Sequence a = begin(*engine_, text);
+    Sequence b = begin(*engine_, text);
+    const std::vector<float> logits = step(*engine_, a, depth, Phase::prefill, 1);
+    const StepRow row{&b, depth, Phase::prefill, 1};
+    ASSERT_TRUE(engine_->prepare(row).ok());
+    ASSERT_TRUE(engine_->runner().best_suffices({&row, 1}));
+    const auto best = engine_->runner().evaluate_best({&row, 1});
+    ASSERT_TRUE(best.ok()) << best.error().message;
+    EXPECT_EQ(best->front(), argmax(engine_->runner().logits_row(logits, 0)));
+    ASSERT_TRUE(engine_->runner().commit().ok());
+  }
+}
+
+TEST_P(CudaEngine, EverythingIsGivenBack) {
+  {
+    std::vector<Sequence> sequences;
+    for (int r = 0; r < 5; ++r) {
+      sequences.push_back(begin(*engine_, random_prompt(*engine_, 60, r)));
+      step(*engine_, sequences.back(), 40, Phase::prefill, 0);
+      step(*engine_, sequences.back(), 1, Phase::decode, 1);
+    }
+  }
+  EXPECT_EQ(engine_->memory().slots().used(), 0);
+  EXPECT_EQ(engine_->memory().rows().used(), 0);
+  EXPECT_EQ(engine_->memory().pages().used(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(States, CudaEngine, testing::Values(DType::f32, DType::bf16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace replayssm
