@@ -161,6 +161,9 @@ Result<EngineOptions> EngineFlags::options() const {
   options.model_path = *directory;
   options.load_format = load_format == "dummy" ? LoadFormat::dummy : LoadFormat::checkpoint;
   options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+  if (options.device == DeviceKind::cuda && threads != 0) {
+    return refuse("--threads", threads, "none with --device cuda");
+  }
   options.recurrence = disable_replay ? Recurrence::packed : Recurrence::replay;
   options.fold_block = fold_block;
   options.state_type = dtype_named(state_type).value_or(DType::f32);

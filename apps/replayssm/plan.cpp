@@ -67,6 +67,7 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   service.engine.page_tokens = flags.page_tokens;
   service.engine.step_tokens = flags.step_tokens;
   service.prefix_cache = !flags.disable_radix_cache;
+  if (asked.device == DeviceKind::cuda) config->weight_type = DType::bf16;
   const std::int64_t weights = planned_weight_bytes(*config, false);
   const std::int64_t drafter_weights =
       block != nullptr ? planned_weight_bytes(*block)
@@ -141,8 +142,11 @@ int plan(const PlanFlags& flags) {
   const auto options = resolve_speculation(std::move(*asked));
   if (!options) return fail(options.error(), kBadFlags);
   const auto geometry =
-      FoldGeometry::make(options->fold_block, options->window_max, kCpuRingAccess);
+      FoldGeometry::make(options->fold_block, options->window_max, ring_access(options->device));
   if (!geometry) return fail(geometry.error(), kBadFlags);
+  if (const Status device = check_device(*options); !device.ok()) {
+    return fail(device.error(), kBadFlags);
+  }
   EngineOptions sized = *options;
   sized.max_running_requests = flags.max_running_requests;
   sized.step_tokens = flags.step_tokens;

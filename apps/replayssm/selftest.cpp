@@ -136,6 +136,9 @@ int selftest(const EngineFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   const auto options = flags.options();
   if (!options) return fail(options.error());
+  if (options->device != DeviceKind::cpu) {
+    return fail(refuse("--device", name_of(options->device), "cpu for the self-test"));
+  }
   const auto material = material_of(options->model_path);
   if (!material) return fail(material.error());
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/machine_memory.h"
 #include "engine/memory_needs.h"
 #include "replay/memory_plan.h"
 #include "server/log.h"
@@ -140,8 +139,7 @@ Result<ServiceOptions> ServeFlags::service_options() const {
   if (!host_cache) return host_cache.error();
   ServiceOptions options;
   options.engine = std::move(*engine_options);
-  options.engine.memory_budget =
-      static_cast<std::int64_t>(mem_fraction * static_cast<double>(available_memory()));
+  options.engine.memory_fraction = mem_fraction;
   options.engine.context_length = context_length;
   options.engine.step_tokens = chunked_prefill_size;
   const auto resolved = resolve_speculation(options.engine);

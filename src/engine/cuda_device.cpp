@@ -46,6 +46,10 @@ class CudaDevice final : public Device {
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    return Error{"--device: cuda is not accepted; this machine has no GPU; expected cpu"};
+  }
   auto stream = cuda::Stream::make();
   if (!stream) return Error{fmt::format("--device: cuda: {}", stream.error().message)};
   auto ops = cuda::make_cuda_ops(*stream);

@@ -39,6 +39,10 @@ Result<std::unique_ptr<Device>> make_device(DeviceKind device, ThreadPool& pool)
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(pool));
 }
 
+std::int64_t device_graph_bytes(DeviceKind device) {
+  return device == DeviceKind::cuda ? cuda::kGraphBytes : 0;
+}
+
 std::int64_t device_workspace_bytes(DeviceKind device, const ModelConfig& config,
                                     const ModelOptions& options, const ModelSizes& sizes,
                                     int threads) {

@@ -53,4 +53,7 @@ std::int64_t device_workspace_bytes(DeviceKind device, const ModelConfig& config
                                     const ModelOptions& options, const ModelSizes& sizes,
                                     int threads);
 
+// What is planned for captured steps, and for the code that a device's libraries load.
+std::int64_t device_graph_bytes(DeviceKind device);
+
 }  // namespace replayssm

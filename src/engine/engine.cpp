@@ -17,25 +17,6 @@
 namespace replayssm {
 namespace {
 
-// What the GPU's model is not built for yet.
-Status check_device(const EngineOptions& options) {
-  if (options.device == DeviceKind::cpu) return {};
-  if (options.activations == DType::f32) {
-    return refuse("--dtype", name_of(*options.activations), "auto or bfloat16 with --device cuda");
-  }
-  const SpeculativeAlgorithm algorithm = options.speculation.algorithm;
-  if (algorithm != SpeculativeAlgorithm::none && algorithm != SpeculativeAlgorithm::ngram) {
-    return refuse("--speculative-algorithm", name_of(algorithm),
-                  "none or NGRAM with --device cuda");
-  }
-  if (options.deterministic) {
-    return Error{
-        "--deterministic: not with --device cuda, whose matrix products depend on the size "
-        "of the batch; expected --device cpu"};
-  }
-  return {};
-}
-
 // Precondition: fold block and window are those of a FoldGeometry.
 Status check(const EngineOptions& options) {
   if (options.state_type != DType::f32 && options.state_type != DType::bf16) {
@@ -101,7 +82,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   if (options.memory_budget == 0) {
     const auto free = engine->device_->free_memory();
     if (!free) return free.error();
-    options.memory_budget = *free;
+    options.memory_budget =
+        static_cast<std::int64_t>(options.memory_fraction * static_cast<double>(*free));
   }
   auto model = engine->device_->load_model(options.model_path, model_options, model_sizes(options));
   if (!model) return model.error();

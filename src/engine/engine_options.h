@@ -27,9 +27,10 @@ struct EngineOptions {
   bool deterministic = false;
   int threads = 0;  // 0: one for each core
 
-  std::int64_t memory_budget = 0;  // bytes; 0: what the machine has available
-  int max_running_requests = 1;    // 0: as many as fit
-  int context_length = 0;          // tokens of the longest request; 0: the model's
+  std::int64_t memory_budget = 0;  // bytes; 0: memory_fraction of what the device has free
+  double memory_fraction = 1;
+  int max_running_requests = 1;  // 0: as many as fit
+  int context_length = 0;        // tokens of the longest request; 0: the model's
   int page_tokens = 16;
   int step_tokens = 256;          // the most tokens of a step, and so of a prompt chunk
   int logit_rows = 0;             // the most rows of logits of a step; 0: one window a request

@@ -240,6 +240,24 @@ Status check_drafter(const EngineOptions& options, const ModelConfig& config) {
   return {};
 }
 
+Status check_device(const EngineOptions& options) {
+  if (options.device == DeviceKind::cpu) return {};
+  if (options.activations == DType::f32) {
+    return refuse("--dtype", name_of(*options.activations), "auto or bfloat16 with --device cuda");
+  }
+  const SpeculativeAlgorithm algorithm = options.speculation.algorithm;
+  if (algorithm != SpeculativeAlgorithm::none && algorithm != SpeculativeAlgorithm::ngram) {
+    return refuse("--speculative-algorithm", name_of(algorithm),
+                  "none or NGRAM with --device cuda");
+  }
+  if (options.deterministic) {
+    return Error{
+        "--deterministic: not with --device cuda, whose matrix products depend on the size "
+        "of the batch; expected --device cpu"};
+  }
+  return {};
+}
+
 Status check_step_room(const EngineOptions& options) {
   const int most = options.step_tokens / options.window_max;
   if (most == 0) {
@@ -309,6 +327,7 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
   needs.max_useful_requests = max_useful_requests(options);
   needs.slots_beyond_rows = options.slots_beyond_requests;
   needs.kept_sequences_least = options.kept_sequences_least;
+  needs.graphs = device_graph_bytes(options.device);
   needs.workspace =
       device_workspace_bytes(options.device, config, model_options, model_sizes(options), threads);
   if (options.device == DeviceKind::cpu) {

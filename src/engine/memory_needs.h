@@ -56,6 +56,9 @@ int max_useful_requests(const EngineOptions& options);
 // Whether the model can have the drafter that is asked for; refused by flag.
 Status check_drafter(const EngineOptions& options, const ModelConfig& config);
 
+// Whether the device's model is built for these options; refused by flag.
+Status check_device(const EngineOptions& options);
+
 // Whether a step has room for a window of every running request; refused by flag.
 Status check_step_room(const EngineOptions& options);
 

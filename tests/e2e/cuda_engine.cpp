@@ -229,7 +229,7 @@ TEST_P(CudaEngine, EverythingIsGivenBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(States, CudaEngine, testing::Values(DType::f32, DType::bf16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 }  // namespace
 }  // namespace replayssm

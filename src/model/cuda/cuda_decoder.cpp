@@ -140,8 +140,9 @@ class CudaDecoder final : public Model {
     REPLAYSSM_TRY(tables_->write(graph ? padded_ : batch, sizes_.page_tokens, stream_));
     if (attention_) REPLAYSSM_TRY(attention_->plan(tables_->attention(), graph, stream_));
     if (!graph) return launch_all(memory);
-    const StepShape shape{tables_->windows().count, tables_->token_count(), tables_->logit_rows(),
-                          tables_->tokens(), attention_ ? attention_->cut_shape() : 0};
+    const StepShape shape{tables_->windows().count, tables_->token_count(),
+                          tables_->logit_rows(),    tables_->tokens(),
+                          memory.cursors.committed, attention_ ? attention_->cut_shape() : 0};
     return graphs_.run(shape, stream_, [&] { return launch_all(memory); });
   }
 
@@ -160,7 +161,8 @@ class CudaDecoder final : public Model {
     const int most =
         std::min({sizes_.rows, sizes_.logit_rows / window, options_.max_step_tokens / window});
     const int rows = static_cast<int>(batch.rows.size());
-    for (int r = rows; r < std::min(padded_rows(rows), most); ++r) {
+    const int wanted = null_row == RowIndex{} ? rows : std::min(padded_rows(rows), most);
+    for (int r = rows; r < wanted; ++r) {
       BatchRow& row = padded_.rows.emplace_back();
       row.span = {null_row, static_cast<int>(padded_.tokens.size()), window,
                   batch.rows.front().span.phase};

@@ -18,15 +18,17 @@ struct StepShape {
   int rows = 0;
   int tokens = 0;
   int logit_rows = 0;
-  const int* tables = nullptr;  // where the step's numbers lie
-  std::int64_t attention = 0;   // PagedAttention::cut_shape()
+  const int* tables = nullptr;   // where the step's numbers lie
+  const void* memory = nullptr;  // the sequences' cursors, which stand for all of their memory
+  std::int64_t attention = 0;    // PagedAttention::cut_shape()
   auto operator<=>(const StepShape&) const = default;
 };
 
 class StepGraphs {
  public:
   // The first step of a shape is launched as it is, the second one is captured; from then on the
-  // graph is replayed. `launch` puts the step's kernels on `stream`.
+  // graph is replayed. Where it cannot be captured the step is launched as it is. `launch` puts the
+  // step's kernels on `stream`.
   Status run(const StepShape& shape, cudaStream_t stream, const std::function<Status()>& launch);
 
   int captured() const;

@@ -1,8 +1,16 @@
 #include "ops/cuda/cuda_space.h"
 
+#include <algorithm>
+
 #include "ops/cuda/cuda_check.h"
 
 namespace replayssm::cuda {
+namespace {
+
+// cudaDeviceProp::memPitch of every device: the two-dimensional calls refuse a larger one.
+constexpr std::size_t kLargestPitch = (std::size_t{1} << 31) - 1;
+
+}  // namespace
 
 Result<std::byte*> CudaSpace::allocate(std::size_t bytes) {
   if (bytes == 0) return static_cast<std::byte*>(nullptr);
@@ -28,8 +36,11 @@ void CudaSpace::free(std::byte* data, std::size_t /*bytes*/) noexcept { cudaFree
 Status CudaSpace::move(std::span<const MemoryCopy> copies, cudaMemcpyKind kind) {
   for (const MemoryCopy& c : copies) {
     if (c.bytes == 0 || c.count == 0) continue;
-    if (c.count == 1) {
-      REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(c.to, c.from, c.bytes, kind, stream_)));
+    if (c.count == 1 || std::max(c.from_pitch, c.to_pitch) > kLargestPitch) {
+      for (std::size_t i = 0; i < c.count; ++i) {
+        REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
+            c.to + i * c.to_pitch, c.from + i * c.from_pitch, c.bytes, kind, stream_)));
+      }
       continue;
     }
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch,
@@ -45,9 +56,14 @@ Status CudaSpace::copy(std::span<const MemoryCopy> copies) {
 Status CudaSpace::fill(std::span<const MemoryRegion> regions, unsigned char byte) {
   for (const MemoryRegion& r : regions) {
     if (r.bytes == 0 || r.count == 0) continue;
-    const std::size_t pitch = r.count == 1 ? r.bytes : r.pitch;
+    if (r.count == 1 || r.pitch > kLargestPitch) {
+      for (std::size_t i = 0; i < r.count; ++i) {
+        REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemsetAsync(r.piece(i), byte, r.bytes, stream_)));
+      }
+      continue;
+    }
     REPLAYSSM_TRY(
-        REPLAYSSM_CUDA_STATUS(cudaMemset2DAsync(r.data, pitch, byte, r.bytes, r.count, stream_)));
+        REPLAYSSM_CUDA_STATUS(cudaMemset2DAsync(r.data, r.pitch, byte, r.bytes, r.count, stream_)));
   }
   return {};
 }
