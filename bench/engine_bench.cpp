@@ -100,6 +100,7 @@ struct Decoded {
   double prefill_tokens_per_s = 0;
   double accepted_length = 0;
   std::int64_t planned_bytes = 0;
+  std::int64_t allocated_bytes = 0;
 };
 
 class EngineRun {
@@ -268,6 +269,7 @@ Result<Decoded> decode(const EngineBenchOptions& options, const EngineOptions& a
 
   Decoded decoded;
   decoded.planned_bytes = engine.plan().used;
+  decoded.allocated_bytes = engine.allocated_bytes();
   decoded.texts = run.texts();
   const double prompts = static_cast<double>(options.batch) * options.context;
   const double outputs = static_cast<double>(options.batch) * options.outputs;
@@ -346,6 +348,7 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
   report.replay = replay->times;
   if (!options.skip_prefill) report.prefill_tokens_per_s = replay->prefill_tokens_per_s;
   report.planned_bytes = replay->planned_bytes;
+  report.allocated_bytes = replay->allocated_bytes;
 
   plain.recurrence = Recurrence::packed;
   const auto packed = decode(options, plain, nullptr, read);

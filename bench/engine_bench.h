@@ -50,6 +50,8 @@ struct EngineBenchReport {
   int threads = 0;
   std::int64_t weight_bytes = 0;
   std::int64_t planned_bytes = 0;  // of everything the engine allocates, weights included
+  // What is in use on a GPU after decoding, captured steps and libraries included; 0 on the cpu.
+  std::int64_t allocated_bytes = 0;
   std::optional<double> prefill_tokens_per_s;  // unless it was skipped
   DecodeTimes replay;
   DecodeTimes packed;  // --disable-linear-replayssm

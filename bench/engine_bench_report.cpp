@@ -26,6 +26,7 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["fold_block"] = o.engine.fold_block;
   json["weight_bytes"] = r.weight_bytes;
   json["planned_bytes"] = r.planned_bytes;
+  json["allocated_bytes"] = r.gpu.empty() ? null : nlohmann::ordered_json(r.allocated_bytes);
   json["prefill_tokens_per_s"] =
       r.prefill_tokens_per_s ? nlohmann::ordered_json(*r.prefill_tokens_per_s) : null;
   json["decode_tokens_per_s"] = r.replay.tokens_per_s;

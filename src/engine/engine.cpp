@@ -72,6 +72,11 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   auto device = make_device(options.device, *engine->pool_);
   if (!device) return device.error();
   engine->device_ = std::move(*device);
+  if (options.device == DeviceKind::cuda) {
+    const auto before = engine->device_->free_memory();
+    if (!before) return before.error();
+    engine->free_before_ = *before;
+  }
   model_options.load_format = options.load_format;
   if (model_options.draft_head && options.load_format == LoadFormat::checkpoint &&
       !has_draft_head(options.model_path)) {
@@ -152,6 +157,12 @@ std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
     }
   }
   return nullptr;
+}
+
+std::int64_t Engine::allocated_bytes() const {
+  if (options_.device == DeviceKind::cpu) return 0;
+  const auto free = device_->free_memory();
+  return free ? free_before_ - *free : 0;
 }
 
 Status Engine::set_step_rates() {

@@ -58,6 +58,9 @@ class Engine {
   const ModelOptions& model_options() const { return model_->options(); }
   const EngineOptions& options() const { return options_; }
   const MemoryPlan& plan() const { return plan_; }
+  // Bytes of the device's memory that are in use now and were not before the engine was made; on
+  // the cpu, where others use the memory too, 0.
+  std::int64_t allocated_bytes() const;
   SequenceMemory& memory() { return *memory_; }
   Runner& runner() { return *runner_; }
   LinearOps& ops() const { return device_->ops(); }
@@ -146,6 +149,7 @@ class Engine {
   // Destroyed from the last to the first: each uses the ones above it.
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Device> device_;
+  std::int64_t free_before_ = 0;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SequenceMemory> memory_;
   std::unique_ptr<Runner> runner_;
