@@ -51,6 +51,7 @@ tsan: packages
 
 cuda: packages
 	@if command -v nvcc >/dev/null; then \
+	  tools/install_packages.sh cuda && \
 	  preset=cuda; nvidia-smi -L >/dev/null 2>&1 || preset=cuda-one-instance; \
 	  cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset --verbose; \
 	else \
