@@ -72,10 +72,12 @@ format-check:
 # The folders that clang-tidy finds nothing in; another one joins when it is clean:
 # make tidy TIDY="src/text" says what is left there.
 TIDY ?= src/replay src/core src/cache src/engine
+# Needs the CUDA toolkit, which the preset is built without.
+NOT_TIDY = src/engine/cuda_device.cpp
 tidy:
 	@tools/install_packages.sh build lint
 	cmake --preset dev >/dev/null
-	git ls-files $(TIDY) | grep '\.cpp$$' | xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/dev --quiet
+	git ls-files $(TIDY) | grep '\.cpp$$' | grep -vxF $(NOT_TIDY) | xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/dev --quiet
 
 format:
 	@tools/install_packages.sh lint
