@@ -138,7 +138,7 @@ class EngineRun {
   Status prefill() {
     for (Sequence& sequence : sequences_) {
       while (sequence.phase() == Phase::prefill) {
-        const StepRow row = Engine::next_row(sequence, engine_.runner().limits().chunk);
+        const StepRow row = Engine::next_row(sequence, longest_chunk());
         REPLAYSSM_TRY(step({&row, 1}));
       }
     }
@@ -209,6 +209,11 @@ class EngineRun {
   }
 
  private:
+  int longest_chunk() const {
+    const StepLimits& limits = engine_.runner().limits();
+    return std::min(limits.chunk, limits.tokens);
+  }
+
   // Where a sequence stands that has evaluated all of its prompt but one token.
   Cursor before_last_token() const {
     const int committed = options_.context - 1;

@@ -300,7 +300,7 @@ StepLimits step_limits(const EngineOptions& options) {
   limits.tokens = options.step_tokens;
   const bool token_by_token =
       options.device == DeviceKind::cuda && options.recurrence == Recurrence::packed;
-  limits.chunk = token_by_token ? 1 : limits.tokens;
+  if (token_by_token) limits.chunk = 1;
   limits.logit_rows = std::max(
       options.logit_rows, planned_rows(options) * options.window_max + options.prompt_logit_rows);
   return limits;

@@ -25,7 +25,7 @@ Status Runner::check(std::span<const StepRow> rows) const {
   const FoldGeometry& geometry = memory_.layout().geometry;
   for (const StepRow& row : rows) {
     const Sequence& sequence = *row.sequence;
-    const int window = row.phase == Phase::prefill  ? limits_.chunk
+    const int window = row.phase == Phase::prefill  ? std::min(limits_.chunk, limits_.tokens)
                        : row.phase == Phase::decode ? 1
                                                     : geometry.window_max();
     if (row.tokens < 1 || row.tokens > window) {

@@ -1,13 +1,15 @@
 // How large a step may be.
 #pragma once
 
+#include <limits>
+
 namespace replayssm {
 
 // The largest step; forward's workspace and the logits buffer are sized by it.
 struct StepLimits {
   int tokens = 1;
-  int chunk = 1;  // of them, tokens of one prompt
   int logit_rows = 1;
+  int chunk = std::numeric_limits<int>::max();  // of one prompt, within `tokens`
 };
 
 }  // namespace replayssm
