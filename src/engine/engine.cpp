@@ -382,7 +382,9 @@ Status Engine::read_logits(const StepRow& row, const StepLogits& logits, int fir
     const auto token =
         logits.best.empty()
             ? sample(row, runner_->logits_row(logits.values, anchor + i), draft, result)
-            : take_best(row, logits.best[static_cast<std::size_t>(anchor + i)], result);
+            : take_best(row,
+                        logits.best[static_cast<std::size_t>(anchor) + static_cast<std::size_t>(i)],
+                        result);
     if (!token) return token.error();
     const bool accepted = draft != nullptr && *token == draft->token;
     sequence.counters.drafts_accepted += accepted ? 1 : 0;
