@@ -137,13 +137,6 @@ __global__ void silu_product_kernel(const __grid_constant__ SiluProductArgs args
   store_octet(args.out + i, silu_product(load_octet(gate), load_octet(gate + args.width)));
 }
 
-__global__ void tap_kernel(const __grid_constant__ TapArgs args) {
-  const int64_t token = blockIdx.x;
-  for (int i = static_cast<int>(threadIdx.x); i < args.width; i += static_cast<int>(blockDim.x)) {
-    args.to[token * args.stride + i] = widen(args.x[token * args.width + i]);
-  }
-}
-
 // The mixing steps of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 __device__ __forceinline__ uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
@@ -261,12 +254,6 @@ Status launch_silu_product(const SiluProductArgs& args, cudaStream_t stream) {
   const int threads = 128;
   const int64_t count = static_cast<int64_t>(args.tokens) * args.width / kOctet;
   silu_product_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
-}
-
-Status launch_tap(const TapArgs& args, cudaStream_t stream) {
-  if (args.tokens == 0) return {};
-  tap_kernel<<<static_cast<unsigned>(args.tokens), 256, 0, stream>>>(args);
   return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
 }
 

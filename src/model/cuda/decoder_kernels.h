@@ -109,16 +109,6 @@ struct SiluProductArgs {
 };
 Status launch_silu_product(const SiluProductArgs& args, cudaStream_t stream);
 
-// to[i, at] = x[i], widened to fp32: one of the hidden states that a step hands out.
-struct TapArgs {
-  const bf16* x = nullptr;  // [tokens, width]
-  float* to = nullptr;      // of token 0; tokens lie `stride` apart
-  std::int64_t stride = 0;
-  int tokens = 0;
-  int width = 0;
-};
-Status launch_tap(const TapArgs& args, cudaStream_t stream);
-
 // Numbers within +-half_width, the same for the same seed.
 struct RandomArgs {
   bf16* to = nullptr;  // [count]

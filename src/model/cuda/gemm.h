@@ -42,8 +42,6 @@ class Gemm {
   Status run(const DeviceMatrix& weight, const bf16* x, int tokens, const ProductOutput& out,
              cudaStream_t stream);
 
-  std::int64_t workspace_bytes() const { return static_cast<std::int64_t>(workspace_.bytes()); }
-
  private:
   struct Shape {
     int rows = 0;

@@ -67,11 +67,6 @@ PagedAttention::PagedAttention(PagedAttention&&) noexcept = default;
 PagedAttention& PagedAttention::operator=(PagedAttention&&) noexcept = default;
 PagedAttention::~PagedAttention() = default;
 
-std::int64_t PagedAttention::workspace_bytes() const {
-  return static_cast<std::int64_t>(implementation_->floats.bytes() +
-                                   implementation_->integers.bytes());
-}
-
 Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int page_tokens,
                                             int rows) {
 #ifdef REPLAYSSM_CUDA_ONE_INSTANCE

@@ -52,8 +52,6 @@ class PagedAttention {
   Status run(const AttentionRows& rows, const bf16* q, const bf16* keys, const bf16* values,
              bf16* out, cudaStream_t stream);
 
-  std::int64_t workspace_bytes() const;
-
  private:
   struct Implementation;
   explicit PagedAttention(std::unique_ptr<Implementation> implementation);

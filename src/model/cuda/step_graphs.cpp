@@ -1,16 +1,10 @@
 #include "model/cuda/step_graphs.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "ops/cuda/cuda_check.h"
 
 namespace replayssm::cuda {
-
-int StepGraphs::captured() const {
-  return static_cast<int>(std::count_if(graphs_.begin(), graphs_.end(),
-                                        [](const auto& entry) { return entry.second != nullptr; }));
-}
 
 Result<StepGraphs::Graph> StepGraphs::capture(cudaStream_t stream,
                                               const std::function<Status()>& launch) {

@@ -31,8 +31,6 @@ class StepGraphs {
   // step's kernels on `stream`.
   Status run(const StepShape& shape, cudaStream_t stream, const std::function<Status()>& launch);
 
-  int captured() const;
-
  private:
   struct GraphDeleter {
     void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
