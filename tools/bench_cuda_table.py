@@ -110,9 +110,9 @@ def reference_table(rows):
         return []
     lines = [
         "",
-        "## Reference kernels in the same run",
+        "## Reference kernels",
         "",
-        "Timed the same way (`tools/reference_fla/run.py`): a step that reads and writes the state, as our packed step does.",
+        "In which run they were timed, and what shared the GPU with which rows, is in [h200/README.md](h200/README.md). Timed the same way (`tools/reference_fla/run.py`): a step that reads and writes the state, as our packed step does.",
         "Outputs are bf16 on both sides.",
         "",
         "| reference | gate | state | batch | its packed step us | ours | our decode us | its packed / our packed "
@@ -167,7 +167,7 @@ def main():
         "",
         "## Prefill, one layer",
         "",
-        "Chunks of new prompts' tokens, beside the chunk kernels of the reference in the same run, which keep fp32 states.",
+        "Chunks of new prompts' tokens, beside the chunk kernels of the reference, which keep fp32 states, where they were timed; what shared the GPU with these rows is in [h200/README.md](h200/README.md).",
         "",
         *prefill_table(rows),
         "",
