@@ -28,5 +28,5 @@ function(replayssm_cuda_target TARGET)
       "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-gencode arch=compute_${architecture},code=sm_${architecture}>")
   endforeach()
   target_compile_options(${TARGET} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:-O3;--fmad=false;--ptxas-options=-v;-DFMT_CONSTEVAL=;-DFMT_USE_CONSTEXPR=1>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-O3;-lineinfo;--fmad=false;--ptxas-options=-v;-DFMT_CONSTEVAL=;-DFMT_USE_CONSTEXPR=1>")
 endfunction()
