@@ -47,7 +47,8 @@ class EmulatedOps final : public LinearOps {
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::size_t turn = backwards_ ? tasks.size() - 1 - i : i;
       for (int channel = 0; channel < launch.channels; channel += cuda::kConvChannels) {
-        cuda::convolve(launch, tasks[turn], channel);
+        cuda::convolve(launch, cuda::load_conv_weights(launch, channel), tasks[turn], channel,
+                       [] {});
       }
     }
     backwards_ = !backwards_;

@@ -25,6 +25,14 @@ __device__ __forceinline__ uint4 narrow(const Octet& y) {
 struct ConvWeights {
   float4 taps[kConvChannels];  // of each channel
 };
+__device__ __forceinline__ ConvWeights load_conv_weights(const ConvLaunch& args, int channel) {
+  ConvWeights weights;
+#pragma unroll
+  for (int i = 0; i < kConvChannels; ++i) {
+    weights.taps[i] = reinterpret_cast<const float4*>(args.weight)[channel + i];
+  }
+  return weights;
+}
 
 // Taps in ascending order, the oldest input first; then x / (1 + exp(-x)).
 __device__ __forceinline__ Octet convolve_token(const ConvWeights& weights, const Octet* inputs) {
@@ -67,41 +75,43 @@ struct ConvRow {
   __device__ __forceinline__ uint4 input(int token) const {
     return *reinterpret_cast<const uint4*>(inputs + token * args.input_stride);
   }
-  // The input of a token, of one before the row's where negative; zeros before position 0.
-  __device__ __forceinline__ uint4 at(int token) const {
-    if (token >= 0) return input(token);
+  // The input of a token before the row's; zeros before position 0.
+  __device__ __forceinline__ uint4 before(int token) const {
     return start + token >= 0 ? in_ring(start + token) : uint4{0, 0, 0, 0};
+  }
+  __device__ __forceinline__ uint4 at(int token) const {
+    return token >= 0 ? input(token) : before(token);
   }
 };
 
-// What the step leaves behind: the tail of a new checkpoint, then the row's newest inputs in the
-// ring, which may take the place of what the tail was read from.
-__device__ __forceinline__ void move_inputs(const ConvRow& row, const ConvTask& task, int channel) {
+// The tail that a new checkpoint leaves behind.
+__device__ __forceinline__ void write_tail(const ConvRow& row, const ConvTask& task, int channel) {
   const ConvLaunch& args = row.args;
   const int checkpoint = args.checkpoint[task.row];
   const int blocks = args.packed != 0
                          ? 0
                          : blocks_folded(row.start, checkpoint, args.chunk != 0 ? task.tokens : 0,
                                          args.fold_block);
-  if (blocks > 0) {
-    const int first = checkpoint + blocks * args.fold_block - 3 - row.start;
-    bf16* const tail = args.tail + args.home[task.row] * args.tail_stride + channel;
+  if (blocks == 0) return;
+  const int first = checkpoint + blocks * args.fold_block - 3 - row.start;
+  bf16* const tail = args.tail + args.home[task.row] * args.tail_stride + channel;
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {
-      *reinterpret_cast<uint4*>(tail + static_cast<int64_t>(i) * args.channels) = row.at(first + i);
-    }
+  for (int i = 0; i < 3; ++i) {
+    *reinterpret_cast<uint4*>(tail + static_cast<int64_t>(i) * args.channels) = row.at(first + i);
   }
-  const int kept = min(task.tokens, args.conv_rows);
-  for (int i = task.tokens - kept; i < task.tokens; ++i) row.in_ring(row.start + i) = row.input(i);
 }
 
-// Channels channel .. channel + 7 of a task.
-__device__ inline void convolve(const ConvLaunch& args, const ConvTask& task, int channel) {
+// Channels channel .. channel + 7 of a task. Before it reads an input of the step or writes
+// anything it calls ready(); the cursors and the ring are read before.
+template <class Ready>
+__device__ __forceinline__ void convolve(const ConvLaunch& args, const ConvWeights& weights,
+                                         const ConvTask& task, int channel, Ready&& ready) {
   const int end = min(task.tokens, task.offset + kConvTaskTokens);
   const auto out_at = [&](int token) {
     return static_cast<int64_t>(task.first_token + token) * args.channels + channel;
   };
   if (args.base[task.row] < 0) {
+    ready();
     for (int i = task.offset; i < end; ++i) store_octet(args, out_at(i), Octet{});
     return;
   }
@@ -109,31 +119,48 @@ __device__ inline void convolve(const ConvLaunch& args, const ConvTask& task, in
       args, args.input + task.first_token * args.input_stride + channel,
       args.ring + static_cast<int64_t>(task.row) * args.conv_rows * args.channels + channel,
       args.committed[task.row]};
-  ConvWeights weights;
-#pragma unroll
-  for (int i = 0; i < kConvChannels; ++i) {
-    weights.taps[i] = reinterpret_cast<const float4*>(args.weight)[channel + i];
-  }
-  // The tokens of a turn are loaded before the first of them is used.
+  // The tokens of a turn are loaded while those of the turn before are convolved.
   constexpr int kTurn = 4;
   Octet x[3 + kTurn];
+  if (task.offset == 0) {
 #pragma unroll
-  for (int i = 0; i < 3; ++i) x[i] = widen(row.at(task.offset - 3 + i));
-  for (int first = task.offset; first < end; first += kTurn) {
-    uint4 loaded[kTurn];
+    for (int i = 0; i < 3; ++i) x[i] = widen(row.before(i - 3));
+    ready();
+    write_tail(row, task, channel);
+  } else {
+    ready();
+#pragma unroll
+    for (int i = 0; i < 3; ++i) x[i] = widen(row.input(task.offset - 3 + i));
+  }
+  // The row's newest inputs go to the ring, in the place of what has been read by now. Where a row
+  // has several tasks the first moves them, since no other reads the ring.
+  const int kept = task.offset == 0 ? task.tokens - min(task.tokens, args.conv_rows) : task.tokens;
+  uint4 next[kTurn];
+  const auto load = [&](int first) {
 #pragma unroll
     for (int i = 0; i < kTurn; ++i) {
-      loaded[i] = first + i < end ? row.input(first + i) : uint4{0, 0, 0, 0};
+      next[i] = first + i < end ? row.input(first + i) : uint4{0, 0, 0, 0};
     }
+  };
+  load(task.offset);
+#pragma unroll 1
+  for (int first = task.offset; first < end; first += kTurn) {
 #pragma unroll
     for (int i = 0; i < kTurn; ++i) {
-      x[3 + i] = widen(loaded[i]);
+      const int token = first + i;
+      if (token >= kept && token < end) row.in_ring(row.start + token) = next[i];
+      x[3 + i] = widen(next[i]);
+    }
+    load(first + kTurn);
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i) {
       if (first + i < end) store_octet(args, out_at(first + i), convolve_token(weights, x + i));
     }
 #pragma unroll
     for (int i = 0; i < 3; ++i) x[i] = x[kTurn + i];
   }
-  if (task.offset == 0) move_inputs(row, task, channel);
+#pragma unroll 4
+  for (int i = max(kept, end); i < task.tokens; ++i) row.in_ring(row.start + i) = row.input(i);
 }
 
 }  // namespace replayssm::cuda

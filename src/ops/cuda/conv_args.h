@@ -28,6 +28,20 @@ struct ConvTask {
   int offset;       // of the task's first token; it ends kConvTaskTokens later or with the row's
 };
 
+// Log gates and betas of gated delta layers (see GateArgs), of the same tokens as the
+// convolution's, from where a product left their projections in bf16.
+struct GateProjections {
+  const bf16* a = nullptr;  // of token 0; tokens lie `stride` apart, HV values each
+  const bf16* b = nullptr;
+  int64_t stride = 0;
+  const float* a_log = nullptr;    // [HV]
+  const float* dt_bias = nullptr;  // [HV]
+  float* gate = nullptr;           // [tokens][HV]; null: no gates
+  float* beta = nullptr;           // [tokens][HV]
+  int tokens = 0;
+  int value_heads = 0;
+};
+
 struct ConvLaunch {
   const ConvTask* tasks = nullptr;  // [task_count]
   int task_count = 0;
@@ -49,6 +63,10 @@ struct ConvLaunch {
   int fold_block = 0;
   int packed = 0;  // nothing folds
   int chunk = 0;   // rows fold as chunks do, see blocks_folded
+  // Tasks, cursors and rings were written by no launch that may still run when the launch before
+  // this one has begun to let it in: they are read early. See StepArgs::settled.
+  int settled = 0;
+  GateProjections gates;
 };
 
 // Cuts rows into tasks. A window is one task, so its table has as many entries as the batch.
