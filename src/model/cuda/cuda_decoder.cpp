@@ -226,7 +226,6 @@ class CudaDecoder final : public Model {
     args.input = input;
     args.from = from;
     args.weight = weight;
-    args.tokens = tables_->token_count();
     args.out = out;
     return args;
   }
@@ -242,17 +241,15 @@ class CudaDecoder final : public Model {
     const bf16* const a = b + heads.value_heads;
     const int tokens = tables_->token_count();
     REPLAYSSM_TRY(normed_product(norm_scale, w.in, act.linear_in));
-    REPLAYSSM_TRY(convolve(w, memory, layer));
-    REPLAYSSM_TRY(launch_gdn_gates(
-        {b, a, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens, heads.value_heads},
-        stream_));
+    REPLAYSSM_TRY(convolve(
+        w, memory, layer,
+        {a, b, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens, heads.value_heads}));
     REPLAYSSM_TRY(step_states(memory, layer));
     if (matvec_fits(w.out, tokens)) {
       MatvecArgs args = added_matvec(MatvecInput::gated_norm, act.core, w.out);
       args.scale = w.norm_scale;
       args.eps = eps();
       args.gate = z;
-      args.gate_stride = stride;
       return launch_matvec(args, stream_);
     }
     REPLAYSSM_TRY(launch_gated_norm(
@@ -260,7 +257,9 @@ class CudaDecoder final : public Model {
     return add_product(w.out, act.mixed);
   }
 
-  Status convolve(const DeviceGdn& w, const SequenceViews& memory, std::size_t layer) {
+  // The gates are those of all tokens: the first launch makes them.
+  Status convolve(const DeviceGdn& w, const SequenceViews& memory, std::size_t layer,
+                  GateProjections gates) {
     ConvArgs args;
     args.geometry = options_.geometry;
     args.recurrence = options_.recurrence;
@@ -275,6 +274,8 @@ class CudaDecoder final : public Model {
       if (rows.count == 0) continue;
       ConvLaunch launch = conv_launch(args, chunks, rows.tasks, rows.task_count);
       launch.input_stride = w.in.rows;
+      launch.settled = 1;
+      launch.gates = std::exchange(gates, {});
       REPLAYSSM_TRY(launch_conv(launch, stream_));
     }
     return {};
@@ -344,6 +345,8 @@ class CudaDecoder final : public Model {
     args.value_heads = config_.linear.value_heads;
     args.fold_block = options_.geometry.fold_block();
     args.query_scale = kQueryScale;
+    // Cursors move between steps, and a layer's states and rings are its own.
+    args.settled = 1;
     return args;
   }
 
@@ -380,7 +383,6 @@ class CudaDecoder final : public Model {
       MatvecArgs args = added_matvec(
           shape.output_gate ? MatvecInput::sigmoid_product : MatvecInput::plain, act.mixed, w.out);
       args.gate = gate;
-      args.gate_stride = stride;
       args.head_dim = shape.head_dim;
       return launch_matvec(args, stream_);
     }
@@ -416,7 +418,6 @@ class CudaDecoder final : public Model {
       args.scale = weights_.final_norm_scale;
       args.eps = eps();
       args.weight = weights_.head;
-      args.tokens = rows;
       args.out = act.logits;
       args.out_type = DType::f32;
       REPLAYSSM_TRY(launch_matvec(args, stream_));
@@ -426,8 +427,9 @@ class CudaDecoder final : public Model {
                                     stream_));
       REPLAYSSM_TRY(gemm_->run(weights_.head, act.normed, rows, {act.logits, DType::f32}, stream_));
     }
-    return launch_best_token({act.logits, config_.vocab_rows, config_.vocab_size, rows, act.best},
-                             stream_);
+    return launch_best_token(
+        {act.logits, config_.vocab_rows, config_.vocab_size, rows, act.best_parts, act.best},
+        stream_);
   }
 
   Status read_logits(std::span<float> logits) {

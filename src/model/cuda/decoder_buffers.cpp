@@ -58,6 +58,7 @@ std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes
   kept.take(a.mixed, tokens * std::max(value_width(config), queries));
   kept.take(a.logits, std::int64_t{sizes.logit_rows} * config.vocab_rows);
   kept.take(a.best, sizes.logit_rows);
+  kept.take(a.best_parts, std::int64_t{sizes.logit_rows} * kBestParts);
 
   Carver linear(memory, kept.used());
   linear.take(a.linear_in, tokens * linear_in_width(config));

@@ -18,6 +18,13 @@ struct StepSizes {
   int logit_rows = 0;
 };
 
+// The search for a row's largest logit: a candidate of each of its parts, one thread block each.
+struct BestToken {
+  float logit;
+  int token;
+};
+inline constexpr int kBestParts = 32;
+
 // [tokens, ...] each. The arrays of the two mixers and of the MLP share memory: only one of them is
 // live at a time.
 struct DecoderActivations {
@@ -26,6 +33,7 @@ struct DecoderActivations {
   bf16* mixed = nullptr;    // [tokens, HV V] or [tokens, heads head_dim], input of the out product
   float* logits = nullptr;  // [logit_rows, vocab_rows]
   int* best = nullptr;      // [logit_rows]
+  BestToken* best_parts = nullptr;  // [logit_rows, kBestParts]
 
   bf16* linear_in = nullptr;  // [tokens, linear_in_width()]
   bf16* qkv = nullptr;        // [tokens, C], convolved

@@ -5,10 +5,17 @@
 #include "core/dtype.h"
 #include "model/cuda/decoder_math.cuh"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/overlapped_launch.h"
 #include "ops/shape.h"
 
 namespace replayssm::cuda {
 namespace {
+
+// What the launch before has written is there; the next one may be scheduled.
+__device__ __forceinline__ void enter_after_previous() {
+  ptx::wait_for_previous_launch();
+  ptx::allow_next_launch();
+}
 
 __global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
   const int token = args.tokens[blockIdx.x];
@@ -24,6 +31,7 @@ __global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
 
 // One block a row.
 __global__ void rms_norm_kernel(const __grid_constant__ NormArgs args) {
+  enter_after_previous();
   const int64_t row = args.rows == nullptr ? blockIdx.x : args.rows[blockIdx.x];
   const bf16* const x = args.x + row * args.width;
   bf16* const out = args.out + static_cast<int64_t>(blockIdx.x) * args.width;
@@ -38,26 +46,15 @@ __global__ void rms_norm_kernel(const __grid_constant__ NormArgs args) {
   }
 }
 
-__global__ void gdn_gates_kernel(const __grid_constant__ GdnGateArgs args) {
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i >= args.tokens * args.value_heads) return;
-  const int head = i % args.value_heads;
-  const int64_t at = (i / args.value_heads) * args.stride + head;
-  args.gate[i] = log_gate(widen(args.a[at]), args.a_log[head], args.dt_bias[head], 0.0f);
-  args.beta[i] = beta_of(widen(args.b[at]));
-}
-
-// One warp a value head: four values a lane.
+// Half a warp a value head: eight values a lane.
 __global__ void gated_norm_kernel(const __grid_constant__ GatedNormArgs args) {
-  const int64_t unit =
-      static_cast<int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (unit >= static_cast<int64_t>(args.tokens) * args.value_heads) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t token = unit / args.value_heads;
-  const int64_t head = unit % args.value_heads;
-  *reinterpret_cast<uint2*>(args.out + unit * kValueDim + 4 * lane) =
-      gated_norm(args.x + unit * kValueDim, args.gate + token * args.gate_stride + head * kValueDim,
-                 args.scale, args.eps);
+  enter_after_previous();
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kOctet;
+  const int64_t width = static_cast<int64_t>(args.value_heads) * kValueDim;
+  if (at >= args.tokens * width) return;  // whole heads
+  const bf16* const gate = args.gate + at / width * args.gate_stride + at % width;
+  store_octet(args.out + at, gated_norm(load_octet(args.x + at), load_octet(gate),
+                                        args.scale + at % kValueDim, args.eps));
 }
 
 // One warp a head, eight dimensions a lane: the norm of `x`, then the rotation.
@@ -90,6 +87,7 @@ __device__ __forceinline__ Octet place_head(const HeadArgs& args, const bf16* x,
 
 // Warps of a token: its query heads, its keys, its values.
 __global__ void place_heads_kernel(const __grid_constant__ HeadArgs args) {
+  enter_after_previous();
   const int warp = static_cast<int>(blockIdx.y * (blockDim.x / kWarp) + threadIdx.x / kWarp);
   if (warp >= args.heads + 2 * args.kv_heads) return;
   const int64_t token = blockIdx.x;
@@ -119,6 +117,7 @@ __global__ void place_heads_kernel(const __grid_constant__ HeadArgs args) {
 }
 
 __global__ void gate_heads_kernel(const __grid_constant__ GateHeadsArgs args) {
+  enter_after_previous();
   const int width = args.heads * args.head_dim;
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kOctet;
   if (i >= static_cast<int64_t>(args.tokens) * width) return;
@@ -130,6 +129,7 @@ __global__ void gate_heads_kernel(const __grid_constant__ GateHeadsArgs args) {
 }
 
 __global__ void silu_product_kernel(const __grid_constant__ SiluProductArgs args) {
+  enter_after_previous();
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kOctet;
   if (i >= static_cast<int64_t>(args.tokens) * args.width) return;
   const int64_t token = i / args.width;
@@ -154,40 +154,56 @@ __global__ void random_kernel(const __grid_constant__ RandomArgs args) {
   }
 }
 
-// One block a row.
-constexpr int kBestThreads = 1024;
-__global__ void best_token_kernel(const __grid_constant__ BestTokenArgs args) {
-  __shared__ float values[kBestThreads];
-  __shared__ int tokens[kBestThreads];
-  const float* const logits = args.logits + static_cast<int64_t>(blockIdx.x) * args.stride;
+// The larger logit, of equal ones the earlier token. Token -1: none yet; -2: a logit was not
+// finite, which nothing outdoes.
+constexpr int kNoToken = -1, kBroken = -2;
+__device__ __forceinline__ BestToken better(const BestToken& a, const BestToken& b) {
+  if (a.token == kBroken || b.token == kNoToken) return a;
+  if (b.token == kBroken || a.token == kNoToken) return b;
+  const bool first = a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+  return first ? a : b;
+}
+__device__ __forceinline__ BestToken best_of_warp(BestToken best) {
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    best = better(best, {__shfl_xor_sync(0xffffffffu, best.logit, distance),
+                         __shfl_xor_sync(0xffffffffu, best.token, distance)});
+  }
+  return best;
+}
+
+constexpr int kBestThreads = 256;
+__global__ void best_of_part_kernel(const __grid_constant__ BestTokenArgs args) {
+  __shared__ BestToken warps[kBestThreads / kWarp];
+  enter_after_previous();
+  const float* const logits = args.logits + static_cast<int64_t>(blockIdx.y) * args.stride;
   const int thread = static_cast<int>(threadIdx.x);
-  float best = -INFINITY;
-  int token = -1;
-  bool broken = false;
-  for (int i = thread; i < args.vocabulary; i += kBestThreads) {
-    const float value = logits[i];
-    broken = broken || !isfinite(value);
-    if (value > best) {
-      best = value;
-      token = i;
-    }
+  const int width = (args.vocabulary + kBestParts - 1) / kBestParts;
+  const int first = static_cast<int>(blockIdx.x) * width;
+  const int end = min(first + width, args.vocabulary);
+  BestToken best{0, kNoToken};
+#pragma unroll 8
+  for (int i = first + thread; i < end; i += kBestThreads) {
+    const float logit = logits[i];
+    best = better(best, {logit, isfinite(logit) ? i : kBroken});
   }
-  values[thread] = best;
-  tokens[thread] = token;
-  broken = __syncthreads_or(broken) != 0;
-  for (int distance = kBestThreads / 2; distance > 0; distance /= 2) {
-    if (thread < distance) {
-      const float other = values[thread + distance];
-      const int other_token = tokens[thread + distance];
-      if (other > values[thread] ||
-          (other == values[thread] && other_token >= 0 && other_token < tokens[thread])) {
-        values[thread] = other;
-        tokens[thread] = other_token;
-      }
-    }
-    __syncthreads();
-  }
-  if (thread == 0) args.best[blockIdx.x] = broken ? -1 : tokens[0];
+  best = best_of_warp(best);
+  if (thread % kWarp == 0) warps[thread / kWarp] = best;
+  __syncthreads();
+  if (thread >= kWarp) return;
+  best = best_of_warp(thread < kBestThreads / kWarp ? warps[thread] : BestToken{0, kNoToken});
+  if (thread == 0) args.parts[blockIdx.y * kBestParts + blockIdx.x] = best;
+}
+
+// One warp a row.
+__global__ void best_of_row_kernel(const __grid_constant__ BestTokenArgs args) {
+  static_assert(kBestParts == kWarp);
+  enter_after_previous();
+  const int row = static_cast<int>(blockIdx.x * (blockDim.x / kWarp) + threadIdx.x / kWarp);
+  if (row >= args.rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const BestToken best = best_of_warp(args.parts[row * kBestParts + lane]);
+  if (lane == 0) args.best[row] = max(best.token, -1);
 }
 
 // Blocks of `threads` for `count` threads' work.
@@ -196,10 +212,10 @@ unsigned blocks_for(int64_t count, int threads) {
 }
 
 // Threads of a block that has a row of `width` to itself.
-int row_threads(int width) {
+unsigned row_threads(int width) {
   const int octets = (width + kOctet - 1) / kOctet;
   const int threads = (octets + kWarp - 1) / kWarp * kWarp;
-  return threads < 512 ? threads : 512;
+  return static_cast<unsigned>(threads < 512 ? threads : 512);
 }
 
 }  // namespace
@@ -212,24 +228,15 @@ Status launch_embed(const EmbedArgs& args, cudaStream_t stream) {
 
 Status launch_rms_norm(const NormArgs& args, cudaStream_t stream) {
   if (args.count == 0) return {};
-  rms_norm_kernel<<<static_cast<unsigned>(args.count), row_threads(args.width), 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
-}
-
-Status launch_gdn_gates(const GdnGateArgs& args, cudaStream_t stream) {
-  if (args.tokens == 0) return {};
-  const int threads = 128;
-  const int64_t count = static_cast<int64_t>(args.tokens) * args.value_heads;
-  gdn_gates_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+  return launch_overlapped(
+      rms_norm_kernel, {static_cast<unsigned>(args.count), row_threads(args.width)}, stream, args);
 }
 
 Status launch_gated_norm(const GatedNormArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return {};
   const int threads = 128;
-  const int64_t count = static_cast<int64_t>(args.tokens) * args.value_heads * kWarp;
-  gated_norm_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+  const int64_t count = static_cast<int64_t>(args.tokens) * args.value_heads * kValueDim / kOctet;
+  return launch_overlapped(gated_norm_kernel, {blocks_for(count, threads), threads}, stream, args);
 }
 
 Status launch_place_heads(const HeadArgs& args, cudaStream_t stream) {
@@ -237,24 +244,22 @@ Status launch_place_heads(const HeadArgs& args, cudaStream_t stream) {
   const int threads = 128;
   const dim3 grid(static_cast<unsigned>(args.tokens),
                   blocks_for((args.heads + 2 * args.kv_heads) * int64_t{kWarp}, threads));
-  place_heads_kernel<<<grid, threads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+  return launch_overlapped(place_heads_kernel, {grid, threads}, stream, args);
 }
 
 Status launch_gate_heads(const GateHeadsArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return {};
   const int threads = 128;
   const int64_t count = static_cast<int64_t>(args.tokens) * args.heads * args.head_dim / kOctet;
-  gate_heads_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+  return launch_overlapped(gate_heads_kernel, {blocks_for(count, threads), threads}, stream, args);
 }
 
 Status launch_silu_product(const SiluProductArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return {};
   const int threads = 128;
   const int64_t count = static_cast<int64_t>(args.tokens) * args.width / kOctet;
-  silu_product_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+  return launch_overlapped(silu_product_kernel, {blocks_for(count, threads), threads}, stream,
+                           args);
 }
 
 Status launch_random(const RandomArgs& args, cudaStream_t stream) {
@@ -265,8 +270,11 @@ Status launch_random(const RandomArgs& args, cudaStream_t stream) {
 
 Status launch_best_token(const BestTokenArgs& args, cudaStream_t stream) {
   if (args.rows == 0) return {};
-  best_token_kernel<<<static_cast<unsigned>(args.rows), kBestThreads, 0, stream>>>(args);
-  return REPLAYSSM_CUDA_STATUS(cudaGetLastError());
+  const dim3 parts(kBestParts, static_cast<unsigned>(args.rows));
+  REPLAYSSM_TRY(launch_overlapped(best_of_part_kernel, {parts, kBestThreads}, stream, args));
+  const unsigned threads = 128;
+  return launch_overlapped(
+      best_of_row_kernel, {blocks_for(args.rows * int64_t{kWarp}, threads), threads}, stream, args);
 }
 
 }  // namespace replayssm::cuda

@@ -11,6 +11,7 @@
 
 #include "core/bfloat16.h"
 #include "core/result.h"
+#include "model/cuda/decoder_buffers.h"
 
 namespace replayssm::cuda {
 
@@ -35,21 +36,6 @@ struct NormArgs {
   int width = 0;
 };
 Status launch_rms_norm(const NormArgs& args, cudaStream_t stream);
-
-// Log gate and beta of gated delta layers, by the functions of ops/cuda/numbers.cuh, from where a
-// product left their projections.
-struct GdnGateArgs {
-  const bf16* b = nullptr;  // of token 0; tokens lie `stride` apart, HV values each
-  const bf16* a = nullptr;
-  std::int64_t stride = 0;
-  const float* a_log = nullptr;    // [HV]
-  const float* dt_bias = nullptr;  // [HV]
-  float* gate = nullptr;           // [tokens, HV]
-  float* beta = nullptr;           // [tokens, HV]
-  int tokens = 0;
-  int value_heads = 0;
-};
-Status launch_gdn_gates(const GdnGateArgs& args, cudaStream_t stream);
 
 // out = scale * (x * rsqrt(mean(x^2) + eps)) * silu(gate), per value head.
 struct GatedNormArgs {
@@ -125,7 +111,8 @@ struct BestTokenArgs {
   std::int64_t stride = 0;
   int vocabulary = 0;  // of each row, the first so many count
   int rows = 0;
-  int* best = nullptr;  // [rows]
+  BestToken* parts = nullptr;  // [rows, kBestParts], for the two launches' own use
+  int* best = nullptr;         // [rows]
 };
 Status launch_best_token(const BestTokenArgs& args, cudaStream_t stream);
 

@@ -17,14 +17,24 @@ struct Octet {
   float x[kOctet];
 };
 
-__device__ __forceinline__ Octet load_octet(const bf16* from) {
-  const uint4 u = *reinterpret_cast<const uint4*>(from);
+__device__ __forceinline__ Octet octet_of(const uint4& u) {
   return {{low_half(u.x), high_half(u.x), low_half(u.y), high_half(u.y), low_half(u.z),
            high_half(u.z), low_half(u.w), high_half(u.w)}};
 }
+__device__ __forceinline__ uint4 packed(const Octet& y) {
+  return {ptx::pack_bf16(y.x[0], y.x[1]), ptx::pack_bf16(y.x[2], y.x[3]),
+          ptx::pack_bf16(y.x[4], y.x[5]), ptx::pack_bf16(y.x[6], y.x[7])};
+}
+__device__ __forceinline__ Octet load_octet(const bf16* from) {
+  return octet_of(*reinterpret_cast<const uint4*>(from));
+}
 __device__ __forceinline__ void store_octet(bf16* to, const Octet& y) {
-  *reinterpret_cast<uint4*>(to) = {ptx::pack_bf16(y.x[0], y.x[1]), ptx::pack_bf16(y.x[2], y.x[3]),
-                                   ptx::pack_bf16(y.x[4], y.x[5]), ptx::pack_bf16(y.x[6], y.x[7])};
+  *reinterpret_cast<uint4*>(to) = packed(y);
+}
+__device__ __forceinline__ Octet load_octet_f32(const float* from) {
+  const float4 a = reinterpret_cast<const float4*>(from)[0];
+  const float4 b = reinterpret_cast<const float4*>(from)[1];
+  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 __device__ __forceinline__ float rounded(float x) { return widen(narrow<bf16>(x)); }
 __device__ __forceinline__ float sum_of_squares(const Octet& v) {
@@ -74,24 +84,28 @@ __device__ __forceinline__ Octet sigmoid_product(Octet x, const Octet& gate) {
   return x;
 }
 
-// One value head by one warp: values 4 lane .. 4 lane + 3 of scale * norm(x) * silu(gate).
-__device__ __forceinline__ uint2 gated_norm(const bf16* x, const bf16* gate, const float* scale,
+// The lanes of this lane's half of the warp.
+__device__ __forceinline__ unsigned half_warp_mask() {
+  return (ptx::lane() & (kWarp / 2)) != 0 ? 0xffff0000u : 0x0000ffffu;
+}
+
+// Eight values of a value head, the others in the other lanes of half a warp: scale * norm(x) *
+// silu(gate).
+__device__ __forceinline__ Octet gated_norm(const Octet& x, const Octet& gate, const float* scale,
                                             float eps) {
-  const int at = 4 * (static_cast<int>(threadIdx.x) % kWarp);
-  const uint2 u = *reinterpret_cast<const uint2*>(x + at);
-  const uint2 z = *reinterpret_cast<const uint2*>(gate + at);
-  const float values[4] = {low_half(u.x), high_half(u.x), low_half(u.y), high_half(u.y)};
-  const float gates[4] = {low_half(z.x), high_half(z.x), low_half(z.y), high_half(z.y)};
-  float squares = 0;
+  static_assert(kValueDim == kWarp / 2 * kOctet);
+  float squares = sum_of_squares(x);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) squares = fmaf(values[i], values[i], squares);
-  const float inverse = 1.0f / sqrtf(warp_sum(squares) / kValueDim + eps);
-  float y[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    y[i] = rounded(scale[at + i] * rounded(values[i] * inverse)) * silu(gates[i]);
+  for (int distance = kWarp / 4; distance > 0; distance /= 2) {
+    squares += __shfl_xor_sync(half_warp_mask(), squares, distance);
   }
-  return {ptx::pack_bf16(y[0], y[1]), ptx::pack_bf16(y[2], y[3])};
+  const float inverse = 1.0f / sqrtf(squares / kValueDim + eps);
+  Octet y;
+#pragma unroll
+  for (int i = 0; i < kOctet; ++i) {
+    y.x[i] = rounded(scale[i] * rounded(x.x[i] * inverse)) * silu(gate.x[i]);
+  }
+  return y;
 }
 
 }  // namespace replayssm::cuda

@@ -1,197 +1,350 @@
+// A weight is a stream: each thread block takes pieces of whole rows, contiguous in memory, through
+// a ring of stages in shared memory. One warp copies, eight multiply; they share the columns, and
+// each keeps its part of the input in registers.
+//
+// Weights are nobody's result, so the copies begin before the kernel before has ended: the stages
+// are full when the input is there. A piece costs some 650 cycles of waiting, whatever its size
+// (bench/lab/NOTES.md), so pieces are large, and a block has a multiprocessor to itself.
 #include "model/cuda/matvec.h"
 
-#include <cuda_runtime.h>
+#include <algorithm>
 
 #include "model/cuda/decoder_math.cuh"
-#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/overlapped_launch.h"
+#include "ops/cuda/warp_sums.cuh"
 
 namespace replayssm::cuda {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / kWarp;
+constexpr int kWarps = 8;  // that multiply
+constexpr int kConsumers = kWarps * kWarp;
+constexpr int kThreads = kConsumers + kWarp;
+constexpr int kGroup = kWarp * kOctet;  // columns that a warp multiplies at a time
+constexpr int kGroupsMax = 9;           // of a warp
+constexpr int kRowsKept = 128;          // whose sums wait in shared memory
+constexpr int kStagesMax = 8;
+constexpr int kPieceRowsMax = 8;
+constexpr int kStageBytes = 208 << 10;  // of all stages
+constexpr int kPieceBytes = 42 << 10;   // the most
 
-constexpr std::size_t kSharedLimit = std::size_t{200} << 10;
+// How a weight is cut: a pure function of its shape, like everything that a token's bits depend on.
+struct Cut {
+  int piece_rows = 1;
+  int pieces = 0;
+  int stages = 0;
 
-// Token `token` of x, by the whole block, into shared memory.
-template <MatvecInput kInput>
-__device__ __forceinline__ void make_input(const MatvecArgs& args, int token, bf16* x) {
+  explicit Cut(const DeviceMatrix& weight) {
+    const int row_bytes = weight.cols * static_cast<int>(sizeof(bf16));
+    while (piece_rows < kPieceRowsMax && 2 * piece_rows * row_bytes <= kPieceBytes) piece_rows *= 2;
+    pieces = (weight.rows + piece_rows - 1) / piece_rows;
+    stages = std::min(kStageBytes / (piece_rows * row_bytes), kStagesMax);
+  }
+};
+
+// Groups of columns that warp 0 has, which has the most.
+int groups_of(int cols) { return ((cols + kGroup - 1) / kGroup + kWarps - 1) / kWarps; }
+
+struct Shared {
+  std::uint64_t full[kStagesMax], empty[kStagesMax];
+  float squares[kWarps];
+  float sums[kRowsKept][kWarps];
+};
+
+__device__ __forceinline__ void meet_consumers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory");
+}
+
+// The producer warp.
+__device__ __forceinline__ void stream_weight(const MatvecArgs& args, const Cut& cut,
+                                              unsigned char* stages, Shared& shared) {
   const int cols = args.weight.cols;
-  const int first = static_cast<int>(threadIdx.x) * kOctet;
-  constexpr int kStep = kThreads * kOctet;
-  if constexpr (kInput == MatvecInput::rms_norm) {
-    const int64_t row = args.rows == nullptr ? token : args.rows[token];
-    const bf16* const from = args.from + row * cols;
+  const int stage_bytes = cut.piece_rows * cols * static_cast<int>(sizeof(bf16));
+  int stage = 0, turn = 0;
+  for (int piece = static_cast<int>(blockIdx.x); piece < cut.pieces;
+       piece += static_cast<int>(gridDim.x)) {
+    const int first = piece * cut.piece_rows;
+    const int rows = min(cut.piece_rows, args.weight.rows - first);
+    const auto bytes = static_cast<uint32_t>(rows * cols * static_cast<int>(sizeof(bf16)));
+    uint64_t* const full = shared.full + stage;
+    ptx::barrier_wait(shared.empty + stage, turn ^ 1);
+    if (ptx::lane() == 0) ptx::barrier_arrive_expect(full, bytes);
+    ptx::sync_warp();
+    if (ptx::copies_blocks()) {
+      ptx::copy_block(stages + stage * stage_bytes,
+                      args.weight.data + static_cast<int64_t>(first) * cols, bytes, full);
+    }
+    ptx::copies_arrive(full);
+    if (++stage == cut.stages) {
+      stage = 0;
+      turn ^= 1;
+    }
+  }
+}
+
+// This warp's part of the input, in bf16: group i is columns (warp + 8 i) * 256 + 8 lane and the
+// seven after it.
+template <int kGroups>
+struct Input {
+  uint4 group[kGroups];
+};
+
+// Everything is loaded before any of it is used: until the input is there, nothing is multiplied.
+template <int kGroups>
+class InputMaker {
+ public:
+  __device__ __forceinline__ InputMaker(const MatvecArgs& args, int warp, Shared& shared)
+      : args_(args), warp_(warp), shared_(shared) {}
+
+  __device__ __forceinline__ Input<kGroups> make() {
+    switch (args_.input) {
+      case MatvecInput::rms_norm:
+        return rms_norm();
+      case MatvecInput::silu_product:
+        return of_two(args_.from, args_.from + args_.weight.cols, silu_product);
+      case MatvecInput::sigmoid_product:
+        return sigmoid();
+      case MatvecInput::gated_norm:
+        return gated_norms();
+      case MatvecInput::plain:
+        break;
+    }
+    return load(args_.from);
+  }
+
+ private:
+  __device__ __forceinline__ int column(int group) const {
+    return (warp_ + group * kWarps) * kGroup + ptx::lane() * kOctet;
+  }
+  __device__ __forceinline__ bool exists(int group) const {
+    return column(group) < args_.weight.cols;
+  }
+  // Columns that do not exist repeat the last ones; they are not multiplied.
+  __device__ __forceinline__ int inside(int group) const {
+    return min(column(group), args_.weight.cols - kOctet);
+  }
+  __device__ __forceinline__ Input<kGroups> load(const bf16* from) const {
+    Input<kGroups> x;
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i)
+      x.group[i] = *reinterpret_cast<const uint4*>(from + inside(i));
+    return x;
+  }
+  template <class Of>
+  __device__ __forceinline__ Input<kGroups> combine(const Input<kGroups>& a,
+                                                    const Input<kGroups>& b, Of&& of) const {
+    Input<kGroups> x;
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      x.group[i] = packed(of(octet_of(a.group[i]), octet_of(b.group[i])));
+    }
+    return x;
+  }
+  template <class Of>
+  __device__ __forceinline__ Input<kGroups> of_two(const bf16* a, const bf16* b, Of&& of) const {
+    const Input<kGroups> first = load(a), second = load(b);
+    return combine(first, second, of);
+  }
+
+  __device__ __forceinline__ Input<kGroups> rms_norm() {
+    const int row = args_.rows == nullptr ? 0 : args_.rows[0];
+    const int cols = args_.weight.cols;
+    Input<kGroups> x = load(args_.from + static_cast<int64_t>(row) * cols);
+    Octet scale[kGroups];
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) scale[i] = load_octet_f32(args_.scale + inside(i));
     float squares = 0;
-    for (int i = first; i < cols; i += kStep) squares += sum_of_squares(load_octet(from + i));
-    const float mean = block_sum(squares) / static_cast<float>(cols);
-    const float inverse = 1.0f / sqrtf(mean + args.eps);
-    for (int i = first; i < cols; i += kStep) {
-      store_octet(x + i, scaled(load_octet(from + i), inverse, args.scale + i));
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      if (exists(i)) squares += sum_of_squares(octet_of(x.group[i]));
     }
-  } else if constexpr (kInput == MatvecInput::silu_product) {
-    const bf16* const gate = args.from + static_cast<int64_t>(token) * 2 * cols;
-    for (int i = first; i < cols; i += kStep) {
-      store_octet(x + i, silu_product(load_octet(gate + i), load_octet(gate + cols + i)));
+    squares = warp_sum(squares);
+    if (ptx::lane() == 0) shared_.squares[warp_] = squares;
+    meet_consumers();
+    squares = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) squares += shared_.squares[w];
+    const float inverse = 1.0f / sqrtf(squares / static_cast<float>(cols) + args_.eps);
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      x.group[i] = packed(scaled(octet_of(x.group[i]), inverse, scale[i].x));
     }
-  } else if constexpr (kInput == MatvecInput::gated_norm) {
-    const bf16* const from = args.from + static_cast<int64_t>(token) * cols;
-    const bf16* const gate = args.gate + token * args.gate_stride;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    for (int at = static_cast<int>(threadIdx.x) / kWarp * kValueDim; at < cols;
-         at += kWarps * kValueDim) {
-      *reinterpret_cast<uint2*>(x + at + 4 * lane) =
-          gated_norm(from + at, gate + at, args.scale, args.eps);
+    return x;
+  }
+
+  // Half a warp has a head, in every group the same eight of its values.
+  __device__ __forceinline__ Input<kGroups> gated_norms() const {
+    const Octet scale = load_octet_f32(args_.scale + ptx::lane() * kOctet % kValueDim);
+    return of_two(args_.from, args_.gate, [&](const Octet& x, const Octet& gate) {
+      return gated_norm(x, gate, scale.x, args_.eps);
+    });
+  }
+
+  // Behind the queries of each head lies its gate.
+  __device__ __forceinline__ Input<kGroups> sigmoid() const {
+    const Input<kGroups> x = load(args_.from);
+    Input<kGroups> gate;
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      const int at = inside(i);
+      gate.group[i] =
+          *reinterpret_cast<const uint4*>(args_.gate + at + at / args_.head_dim * args_.head_dim);
     }
-  } else if constexpr (kInput == MatvecInput::sigmoid_product) {
-    const bf16* const from = args.from + static_cast<int64_t>(token) * cols;
-    const bf16* const gate = args.gate + token * args.gate_stride;
-    for (int i = first; i < cols; i += kStep) {
-      // Behind the queries of each head lies its gate.
-      const int at = i + i / args.head_dim * args.head_dim;
-      store_octet(x + i, sigmoid_product(load_octet(from + i), load_octet(gate + at)));
+    return combine(x, gate, sigmoid_product);
+  }
+
+  const MatvecArgs& args_;
+  int warp_;
+  Shared& shared_;
+};
+
+// The same numbers, which the compiler may not widen ahead of its loop: registers would not do.
+__device__ __forceinline__ uint4 kept_packed(uint4 u) {
+  asm volatile("" : "+r"(u.x), "+r"(u.y), "+r"(u.z), "+r"(u.w));
+  return u;
+}
+
+// kRows rows of a stage: this warp's sums, which are those of eight columns a lane, groups
+// ascending, and of the lanes in a tree.
+template <int kRows, int kGroups>
+__device__ __forceinline__ void multiply_rows(const bf16* rows, int cols, int warp,
+                                              const Input<kGroups>& input, float (*to)[kWarps]) {
+  const int lane = ptx::lane();
+  float sums[kRows] = {};
+#pragma unroll
+  for (int i = 0; i < kGroups; ++i) {
+    const int at = (warp + i * kWarps) * kGroup + lane * kOctet;
+    if (at >= cols) break;
+    const Octet x = octet_of(kept_packed(input.group[i]));
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const Octet w = load_octet(rows + r * cols + at);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) sums[r] = fmaf(w.x[j], x.x[j], sums[r]);
     }
+  }
+  sum_over_lanes(sums);
+  if (lane < kRows) to[lane][warp] = sums[0];
+}
+
+__device__ __forceinline__ void store_sum(const MatvecArgs& args, int row,
+                                          const float (&parts)[kWarps]) {
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += parts[w];
+  if (args.out_type == DType::f32) {
+    static_cast<float*>(args.out)[row] = sum;
   } else {
-    const bf16* const from = args.from + static_cast<int64_t>(token) * cols;
-    for (int i = first; i < cols; i += kStep) store_octet(x + i, load_octet(from + i));
+    bf16* const out = static_cast<bf16*>(args.out) + row;
+    *out = narrow<bf16>(args.add ? widen(*out) + sum : sum);
   }
 }
 
-// A warp multiplies one row of the weight at a time: lane l takes octets l, l + 32, .. of it, sums
-// them in ascending order, and the lanes' sums are added in a tree.
-template <int kTokens, MatvecInput kInput>
-__global__ void __launch_bounds__(kThreads) matvec_kernel(const __grid_constant__ MatvecArgs args) {
-  extern __shared__ uint4 shared[];
-  bf16* const x = reinterpret_cast<bf16*>(shared);
-  const int octets = args.weight.cols / kOctet;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warps = static_cast<int>(gridDim.x) * kWarps;
-  int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
-
-  // Loads of 16 bytes that a lane has under way: as many as registers hold.
-  constexpr int kAhead = kTokens <= 2 ? 8 : 4;
-  uint4 ahead[kAhead];
-  const auto load = [&](int of_row, int from) {
-    const uint4* const weight =
-        reinterpret_cast<const uint4*>(args.weight.data) + static_cast<int64_t>(of_row) * octets;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int at = from + i * kWarp + lane;
-      ahead[i] = at < octets ? __ldcs(weight + at) : uint4{0, 0, 0, 0};
-    }
-  };
-  // Weights are nobody's result: they may be read before the kernel before has ended.
-  if (row < args.weight.rows) load(row, 0);
+// The eight warps that multiply.
+template <int kGroups>
+__device__ __forceinline__ void multiply_weight(const MatvecArgs& args, const Cut& cut,
+                                                const unsigned char* stages, Shared& shared) {
+  const int cols = args.weight.cols, thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp, lane = thread % kWarp;
+  const int stage_bytes = cut.piece_rows * cols * static_cast<int>(sizeof(bf16));
+  const int stride = static_cast<int>(gridDim.x);
   ptx::wait_for_previous_launch();
-#pragma unroll
-  for (int token = 0; token < kTokens; ++token) {
-    make_input<kInput>(args, token, x + token * args.weight.cols);
-    __syncthreads();
-  }
   ptx::allow_next_launch();
+  const Input<kGroups> input = InputMaker<kGroups>(args, warp, shared).make();
 
-  for (bool loaded = true; row < args.weight.rows; row += warps) {
-    float sums[kTokens] = {};
-    for (int from = 0; from < octets; from += kAhead * kWarp) {
-      if (!loaded) load(row, from);
-      loaded = false;
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int at = from + i * kWarp + lane;
-        if (at >= octets) continue;
-        const float w[kOctet] = {low_half(ahead[i].x), high_half(ahead[i].x),
-                                 low_half(ahead[i].y), high_half(ahead[i].y),
-                                 low_half(ahead[i].z), high_half(ahead[i].z),
-                                 low_half(ahead[i].w), high_half(ahead[i].w)};
-#pragma unroll
-        for (int token = 0; token < kTokens; ++token) {
-          const Octet v = load_octet(x + token * args.weight.cols + at * kOctet);
-#pragma unroll
-          for (int j = 0; j < kOctet; ++j) sums[token] = fmaf(w[j], v.x[j], sums[token]);
-        }
-      }
+  int stage = 0, turn = 0, kept = 0;
+  int first_kept = static_cast<int>(blockIdx.x);  // the piece of the first sums that wait
+  for (int piece = first_kept; piece < cut.pieces; piece += stride) {
+    ptx::barrier_wait(shared.full + stage, turn);
+    const bf16* const rows = reinterpret_cast<const bf16*>(stages + stage * stage_bytes);
+    switch (cut.piece_rows) {
+      case 1:
+        multiply_rows<1>(rows, cols, warp, input, shared.sums + kept);
+        break;
+      case 2:
+        multiply_rows<2>(rows, cols, warp, input, shared.sums + kept);
+        break;
+      case 8:
+        multiply_rows<8>(rows, cols, warp, input, shared.sums + kept);
+        break;
+      default:
+        multiply_rows<4>(rows, cols, warp, input, shared.sums + kept);
     }
-#pragma unroll
-    for (int token = 0; token < kTokens; ++token) {
-      const float sum = warp_sum(sums[token]);
-      const int64_t at = static_cast<int64_t>(token) * args.weight.rows + row;
-      if (lane != 0) continue;
-      if (args.out_type == DType::f32) {
-        static_cast<float*>(args.out)[at] = sum;
-      } else {
-        bf16* const out = static_cast<bf16*>(args.out) + at;
-        *out = narrow<bf16>(args.add ? widen(*out) + sum : sum);
-      }
+    ptx::sync_warp();
+    if (lane == 0) ptx::barrier_arrive(shared.empty + stage);
+    if (++stage == cut.stages) {
+      stage = 0;
+      turn ^= 1;
     }
+    kept += cut.piece_rows;
+    if (kept < kRowsKept && piece + stride < cut.pieces) continue;
+    meet_consumers();
+    for (int i = thread; i < kept; i += kConsumers) {
+      const int row =
+          (first_kept + i / cut.piece_rows * stride) * cut.piece_rows + i % cut.piece_rows;
+      if (row < args.weight.rows) store_sum(args, row, shared.sums[i]);
+    }
+    meet_consumers();
+    kept = 0;
+    first_kept = piece + stride;
   }
 }
 
-template <int kTokens, MatvecInput kInput>
+template <int kGroups>
+__global__ void __launch_bounds__(kThreads, 1)
+    matvec_kernel(const __grid_constant__ MatvecArgs args, const __grid_constant__ Cut cut) {
+  extern __shared__ __align__(128) unsigned char stages[];
+  __shared__ Shared shared;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < cut.stages; ++i) {
+      ptx::barrier_init(shared.full + i, 1 + kWarp);  // the announcement, and plain copies
+      ptx::barrier_init(shared.empty + i, kWarps);
+    }
+    ptx::barrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x >= kConsumers) {
+    stream_weight(args, cut, stages, shared);
+  } else {
+    multiply_weight<kGroups>(args, cut, stages, shared);
+  }
+}
+
+template <int kGroups>
 Status launch(const MatvecArgs& args, cudaStream_t stream) {
-  const auto kernel = matvec_kernel<kTokens, kInput>;
+  const auto kernel = matvec_kernel<kGroups>;
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, kStageBytes)));
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaFuncSetAttribute(
-      reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(kSharedLimit))));
+      reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
+      static_cast<int>(cudaSharedmemCarveoutMaxShared))));
   int device = 0, multiprocessors = 0;
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)));
-  const std::size_t bytes =
-      static_cast<std::size_t>(kTokens) * static_cast<std::size_t>(args.weight.cols) * sizeof(bf16);
-  const int blocks = (args.weight.rows + kWarps - 1) / kWarps;
-  const int most = multiprocessors * (bytes <= kSharedLimit / 2 ? 2 : 1);
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks < most ? blocks : most));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return REPLAYSSM_CUDA_STATUS(cudaLaunchKernelEx(&config, kernel, args));
-}
-
-template <int kTokens>
-Status launch_tokens(const MatvecArgs& args, cudaStream_t stream) {
-  switch (args.input) {
-    case MatvecInput::rms_norm:
-      return launch<kTokens, MatvecInput::rms_norm>(args, stream);
-    case MatvecInput::silu_product:
-      return launch<kTokens, MatvecInput::silu_product>(args, stream);
-    case MatvecInput::gated_norm:
-      return launch<kTokens, MatvecInput::gated_norm>(args, stream);
-    case MatvecInput::sigmoid_product:
-      return launch<kTokens, MatvecInput::sigmoid_product>(args, stream);
-    case MatvecInput::plain:
-      return launch<kTokens, MatvecInput::plain>(args, stream);
-  }
-  return {};
+  const Cut cut(args.weight);
+  const auto bytes = static_cast<std::size_t>(cut.stages) *
+                     static_cast<std::size_t>(cut.piece_rows) *
+                     static_cast<std::size_t>(args.weight.cols) * sizeof(bf16);
+  const dim3 grid(static_cast<unsigned>(std::min(cut.pieces, multiprocessors)));
+  return launch_overlapped(kernel, {grid, kThreads, bytes}, stream, args, cut);
 }
 
 }  // namespace
 
 bool matvec_fits(const DeviceMatrix& weight, int tokens) {
-  const auto bytes =
-      static_cast<std::size_t>(tokens) * static_cast<std::size_t>(weight.cols) * sizeof(bf16);
-  return tokens >= 1 && tokens <= kMatvecTokens && weight.cols % kOctet == 0 &&
-         bytes <= kSharedLimit;
+  return tokens == 1 && weight.cols % kOctet == 0 && groups_of(weight.cols) <= kGroupsMax &&
+         Cut(weight).stages >= 2;
 }
 
 Status launch_matvec(const MatvecArgs& args, cudaStream_t stream) {
-  switch (args.tokens) {
-    case 1:
-      return launch_tokens<1>(args, stream);
-    case 2:
-      return launch_tokens<2>(args, stream);
-    case 3:
-      return launch_tokens<3>(args, stream);
-    case 4:
-      return launch_tokens<4>(args, stream);
-    default:
-      return refuse("matvec: tokens", args.tokens, fmt::format("1 to {}", kMatvecTokens));
+  if (!matvec_fits(args.weight, 1)) {
+    return refuse("matvec: columns", args.weight.cols, "what matvec_fits() takes");
   }
+  const int groups = groups_of(args.weight.cols);
+  if (groups <= 3) return launch<3>(args, stream);
+  if (groups <= 5) return launch<5>(args, stream);
+  return launch<kGroupsMax>(args, stream);
 }
 
 }  // namespace replayssm::cuda
