@@ -34,7 +34,8 @@ class CudaDevice final : public Device {
             : load_weights(directory, *config, options.draft_head);
     if (!weights) return weights.error();
     return cuda::make_cuda_decoder(*config, *weights, options,
-                                   {sizes.rows, sizes.logit_rows, sizes.page_tokens}, stream_);
+                                   {sizes.rows, sizes.logit_rows, sizes.page_tokens, sizes.graphs},
+                                   stream_);
   }
 
  private:

@@ -250,11 +250,6 @@ Status check_device(const EngineOptions& options) {
     return refuse("--speculative-algorithm", name_of(algorithm),
                   "none or NGRAM with --device cuda");
   }
-  if (options.deterministic) {
-    return Error{
-        "--deterministic: not with --device cuda, whose matrix products depend on the size "
-        "of the batch; expected --device cpu"};
-  }
   return {};
 }
 
@@ -309,7 +304,7 @@ StepLimits step_limits(const EngineOptions& options) {
 ModelSizes model_sizes(const EngineOptions& options) {
   // A prompt chunk is a row, too, and a step has no more rows than tokens.
   const int rows = std::min(options.step_tokens, 2 * planned_rows(options));
-  return {rows, step_limits(options).logit_rows, options.page_tokens};
+  return {rows, step_limits(options).logit_rows, options.page_tokens, options.graphs};
 }
 
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,

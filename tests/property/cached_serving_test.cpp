@@ -28,7 +28,8 @@ struct Setting {
   int step_tokens = 64;
   SpeculativeAlgorithm drafter = SpeculativeAlgorithm::none;
   const DrafterKind* block_drafter = nullptr;
-  int spare_pages = -1;    // beyond what one request can need; -1: as many as are useful
+  int spare_pages = -1;  // beyond what one request can need; -1: as many as are useful
+  DeviceKind device = DeviceKind::cpu;
   bool sanitized = false;  // also under sanitizers, where a round takes thirty times as long
 };
 
@@ -47,6 +48,7 @@ EngineOptions options_of(const Setting& setting) {
     options.model_path = added ? with_head.path() : "";
   }
   if (setting.block_drafter != nullptr) set_drafter(options, *setting.block_drafter);
+  if (setting.device == DeviceKind::cuda) options = on_gpu(options);
   if (setting.spare_pages >= 0) {
     // The smallest budget for the same rows, and so many pages more.
     const auto roomy = make_engine(options);
@@ -99,6 +101,10 @@ class Cold {
 TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
   const Setting& setting = GetParam();
   if (tests::kSanitized && !setting.sanitized) GTEST_SKIP() << "the others run the same code";
+  if (setting.device == DeviceKind::cuda) {
+    const std::string absent = no_gpu();
+    if (!absent.empty()) GTEST_SKIP() << absent;
+  }
   const EngineOptions options = options_of(setting);
   Cold cold(options);
   int reused = 0;
@@ -250,7 +256,22 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "replay_off_priorities",
                 .recurrence = Recurrence::packed,
                 .host_bytes = kHostBytes,
-                .policy = SchedulePolicy::priority}),
+                .policy = SchedulePolicy::priority},
+        Setting{.name = "cuda_host_priorities",
+                .host_bytes = kHostBytes,
+                .policy = SchedulePolicy::priority,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_bfloat16_states_few_pages",
+                .state = DType::bf16,
+                .spare_pages = 2,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_ngram_host",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::ngram,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_replay_off",
+                .recurrence = Recurrence::packed,
+                .device = DeviceKind::cuda}),
     [](const auto& each) { return each.param.name; });
 
 }  // namespace

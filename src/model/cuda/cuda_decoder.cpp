@@ -54,14 +54,16 @@ class CudaDecoder final : public Model {
     if (!memory) return memory.error();
     memory_ = std::move(*memory);
     carve_activations(config_, step, memory_.as<std::byte>(), activations_);
-    auto gemm = Gemm::make();
+    auto gemm = options_.deterministic ? Gemm::make(FixedAlgorithms{options_.max_step_tokens})
+                                       : Gemm::make();
     if (!gemm) return gemm.error();
     gemm_.emplace(std::move(*gemm));
     auto tables = StepTables::make();
     if (!tables) return tables.error();
     tables_.emplace(std::move(*tables));
     if (config_.attention.heads > 0) {
-      auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows);
+      auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows,
+                                            options_.deterministic);
       if (!attention) return attention.error();
       attention_.emplace(std::move(*attention));
       const std::vector<float> frequencies = rope_frequencies(config_.rope);
@@ -135,7 +137,7 @@ class CudaDecoder final : public Model {
   Status evaluate(const Batch& batch, const SequenceViews& memory) {
     REPLAYSSM_TRY(check_rows(batch));
     const int window = uniform_window(batch);
-    const bool graph = window > 0 && !observer_;
+    const bool graph = window > 0 && !observer_ && sizes_.graphs;
     if (graph) pad(batch, window, memory.cursors.null_row);
     REPLAYSSM_TRY(tables_->write(graph ? padded_ : batch, sizes_.page_tokens, stream_));
     if (attention_) REPLAYSSM_TRY(attention_->plan(tables_->attention(), graph, stream_));
@@ -195,11 +197,16 @@ class CudaDecoder final : public Model {
     return compute_logits();
   }
 
+  // One way for every number of tokens where a token's bits must not depend on it.
+  bool takes_matvec(const DeviceMatrix& weight, int tokens) const {
+    return !options_.deterministic && matvec_fits(weight, tokens);
+  }
+
   // out = W norm(hidden).
   Status normed_product(const float* scale, const DeviceMatrix& weight, bf16* out) {
     const DecoderActivations& act = activations_;
     const int tokens = tables_->token_count();
-    if (matvec_fits(weight, tokens)) {
+    if (takes_matvec(weight, tokens)) {
       MatvecArgs args = matvec(MatvecInput::rms_norm, act.hidden, weight, out);
       args.scale = scale;
       args.eps = eps();
@@ -247,7 +254,7 @@ class CudaDecoder final : public Model {
         {b, a, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens, heads.value_heads},
         stream_));
     REPLAYSSM_TRY(step_states(memory, layer));
-    if (matvec_fits(w.out, tokens)) {
+    if (takes_matvec(w.out, tokens)) {
       MatvecArgs args = added_matvec(MatvecInput::gated_norm, act.core, w.out);
       args.scale = w.norm_scale;
       args.eps = eps();
@@ -376,7 +383,7 @@ class CudaDecoder final : public Model {
     REPLAYSSM_TRY(attention_->run(tables_->attention(), act.queries, heads.keys, heads.values,
                                   act.mixed, stream_));
     const bf16* const gate = act.attention_in + shape.head_dim;
-    if (matvec_fits(w.out, tokens)) {
+    if (takes_matvec(w.out, tokens)) {
       MatvecArgs args = added_matvec(
           shape.output_gate ? MatvecInput::sigmoid_product : MatvecInput::plain, act.mixed, w.out);
       args.gate = gate;
@@ -395,7 +402,7 @@ class CudaDecoder final : public Model {
     const DecoderActivations& act = activations_;
     const int tokens = tables_->token_count();
     REPLAYSSM_TRY(normed_product(layer.mlp_norm_scale, layer.gate_up, act.gate_up));
-    if (matvec_fits(layer.down, tokens)) {
+    if (takes_matvec(layer.down, tokens)) {
       return launch_matvec(added_matvec(MatvecInput::silu_product, act.gate_up, layer.down),
                            stream_);
     }
@@ -409,7 +416,7 @@ class CudaDecoder final : public Model {
     const DecoderActivations& act = activations_;
     const int rows = tables_->logit_rows();
     if (rows == 0) return {};
-    if (matvec_fits(weights_.head, rows)) {
+    if (takes_matvec(weights_.head, rows)) {
       MatvecArgs args;
       args.from = act.hidden;
       args.rows = tables_->logit_tokens();

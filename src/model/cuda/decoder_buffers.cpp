@@ -49,15 +49,16 @@ int attention_in_width(const ModelConfig& config) {
 std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes, std::byte* memory,
                                DecoderActivations& activations) {
   DecoderActivations& a = activations;
-  const std::int64_t tokens = sizes.tokens;
+  const std::int64_t tokens = padded_tokens(sizes.tokens);
+  const std::int64_t logit_rows = padded_tokens(sizes.logit_rows);
   const AttentionShape& shape = config.attention;
   const std::int64_t queries = std::int64_t{shape.heads} * shape.head_dim;
   Carver kept(memory, 0);
   kept.take(a.hidden, tokens * config.hidden_size);
   kept.take(a.normed, tokens * config.hidden_size);
   kept.take(a.mixed, tokens * std::max(value_width(config), queries));
-  kept.take(a.logits, std::int64_t{sizes.logit_rows} * config.vocab_rows);
-  kept.take(a.best, sizes.logit_rows);
+  kept.take(a.logits, logit_rows * config.vocab_rows);
+  kept.take(a.best, logit_rows);
 
   Carver linear(memory, kept.used());
   linear.take(a.linear_in, tokens * linear_in_width(config));

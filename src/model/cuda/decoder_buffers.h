@@ -18,6 +18,14 @@ struct StepSizes {
   int logit_rows = 0;
 };
 
+// Products may read and write up to a multiple of so many tokens, see Gemm::run(): every array has
+// room for padded_tokens().
+inline constexpr int kTokenMultiple = 8;
+
+constexpr int padded_tokens(int tokens) {
+  return (tokens + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
+}
+
 // [tokens, ...] each. The arrays of the two mixers and of the MLP share memory: only one of them is
 // live at a time.
 struct DecoderActivations {

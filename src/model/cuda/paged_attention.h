@@ -29,9 +29,11 @@ struct AttentionRows {
 // Owns its workspace, on the device and in pinned host memory. One thread, one stream.
 class PagedAttention {
  public:
+  // `rows`: the most of a step. `fixed_order`: a query's result depends on nothing but itself and
+  // its own keys and values, bit for bit: always the same tile, and one block for all positions.
   // Error: a head dimension that is not built; out of memory.
-  // `rows`: the most of a step.
-  static Result<PagedAttention> make(const AttentionShape& shape, int page_tokens, int rows);
+  static Result<PagedAttention> make(const AttentionShape& shape, int page_tokens, int rows,
+                                     bool fixed_order);
   PagedAttention(PagedAttention&&) noexcept;
   PagedAttention& operator=(PagedAttention&&) noexcept;
   ~PagedAttention();
