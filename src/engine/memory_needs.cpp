@@ -246,9 +246,9 @@ Status check_device(const EngineOptions& options) {
     return refuse("--dtype", name_of(*options.activations), "auto or bfloat16 with --device cuda");
   }
   const SpeculativeAlgorithm algorithm = options.speculation.algorithm;
-  if (algorithm != SpeculativeAlgorithm::none && algorithm != SpeculativeAlgorithm::ngram) {
+  if (has_draft_model(algorithm)) {
     return refuse("--speculative-algorithm", name_of(algorithm),
-                  "none or NGRAM with --device cuda");
+                  "none, NGRAM or EAGLE with --device cuda");
   }
   return {};
 }

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "model/batch_check.h"
+#include "model/cuda/cuda_draft_head.h"
 #include "model/cuda/decoder_buffers.h"
 #include "model/cuda/decoder_kernels.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/gemm.h"
+#include "model/cuda/hidden_copies.h"
 #include "model/cuda/matvec.h"
 #include "model/cuda/paged_attention.h"
 #include "model/cuda/step_graphs.h"
@@ -63,7 +65,7 @@ class CudaDecoder final : public Model {
     tables_.emplace(std::move(*tables));
     if (config_.attention.heads > 0) {
       auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows,
-                                            options_.deterministic);
+                                            AttentionOrder{options_.deterministic, 0});
       if (!attention) return attention.error();
       attention_.emplace(std::move(*attention));
       const std::vector<float> frequencies = rope_frequencies(config_.rope);
@@ -75,6 +77,24 @@ class CudaDecoder final : public Model {
       if (!copied) return copied.error();
       frequencies_ = std::move(*copied);
     }
+    return weights_.draft_head ? make_draft_head() : Status{};
+  }
+
+  Status make_draft_head() {
+    DraftHeadParts parts;
+    parts.config = &config_;
+    parts.options = &options_;
+    parts.weights = &*weights_.draft_head;
+    parts.embedding = weights_.embedding;
+    parts.head = weights_.head;
+    parts.frequencies = frequencies_.as<float>();
+    parts.pairs = pairs_;
+    parts.page_tokens = sizes_.page_tokens;
+    parts.gemm = &*gemm_;
+    parts.activations = &activations_;
+    auto head = make_cuda_draft_head(parts, stream_);
+    if (!head) return head.error();
+    draft_head_ = std::move(*head);
     return {};
   }
 
@@ -82,40 +102,50 @@ class CudaDecoder final : public Model {
   const ModelOptions& options() const override { return options_; }
   std::int64_t weight_bytes() const override { return weights_.bytes(); }
   std::int64_t workspace_bytes(int tokens, int logit_rows) const override {
-    return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows});
+    return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows}, options_.draft_head,
+                                options_.deterministic);
   }
   // None for the host: drafters that share them are not built for cuda.
   const WeightMatrix& embedding() const override { return none_; }
   const WeightMatrix& head() const override { return none_; }
+  DraftHead* draft_head() override { return draft_head_.get(); }
   void observe(LayerObserver observer) override { observer_ = std::move(observer); }
 
   bool picks_best() const override { return true; }
 
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
                  const HiddenTaps& hidden) override {
-    if (!hidden.taps.empty()) {
-      return refuse("hidden.taps", hidden.taps.size(), "none: not built for cuda");
-    }
     REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
+    REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};
     REPLAYSSM_TRY(evaluate(batch, memory));
-    return read_logits(logits);
+    REPLAYSSM_TRY(read_logits(logits));
+    hidden_copies_.widen(hidden.values);
+    return {};
   }
 
-  Status forward_best(const Batch& batch, const SequenceViews& memory,
-                      std::span<TokenId> best) override {
+  Status forward_best(const Batch& batch, const SequenceViews& memory, std::span<TokenId> best,
+                      const HiddenTaps& hidden) override {
     REPLAYSSM_TRY(check_batch(batch, memory,
                               best.size() * static_cast<std::size_t>(config_.vocab_rows), config_,
                               options_));
+    REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};
     REPLAYSSM_TRY(evaluate(batch, memory));
     static_assert(sizeof(TokenId) == sizeof(int));
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
         best.data(), activations_.best, best.size_bytes(), cudaMemcpyDeviceToHost, stream_)));
-    return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    hidden_copies_.widen(hidden.values);
+    return {};
   }
 
  private:
+  Status begin_taps(const HiddenTaps& hidden, std::size_t tokens) {
+    REPLAYSSM_TRY(check_taps(hidden, tokens, config_));
+    return hidden_copies_.set(hidden.taps, options_.max_step_tokens, config_.hidden_size);
+  }
+
   // What the kernels ask beyond what every device does.
   Status check_rows(const Batch& batch) const {
     bool chunk_before = false;
@@ -144,7 +174,8 @@ class CudaDecoder final : public Model {
     if (!graph) return launch_all(memory);
     const StepShape shape{tables_->windows().count, tables_->token_count(),
                           tables_->logit_rows(),    tables_->tokens(),
-                          memory.cursors.committed, attention_ ? attention_->cut_shape() : 0};
+                          memory.cursors.committed, attention_ ? attention_->cut_shape() : 0,
+                          hidden_copies_.version()};
     return graphs_.run(shape, stream_, [&] { return launch_all(memory); });
   }
 
@@ -179,6 +210,7 @@ class CudaDecoder final : public Model {
     const int width = config_.hidden_size;
     REPLAYSSM_TRY(launch_embed(
         {tables_->tokens(), weights_.embedding.data, activations_.hidden, tokens, width}, stream_));
+    REPLAYSSM_TRY(hidden_copies_.copy(kTapEmbedding, activations_.hidden, tokens, stream_));
     REPLAYSSM_TRY(report("embedding", activations_.hidden, width));
     std::size_t linear = 0, attention = 0;
     for (std::size_t n = 0; n < weights_.layers.size(); ++n) {
@@ -190,6 +222,7 @@ class CudaDecoder final : public Model {
                                     memory.kv[attention++]));
       }
       REPLAYSSM_TRY(mlp(layer));
+      REPLAYSSM_TRY(hidden_copies_.copy(static_cast<int>(n), activations_.hidden, tokens, stream_));
       if (observer_) {
         REPLAYSSM_TRY(report(fmt::format("layers.{}.output", n), activations_.hidden, width));
       }
@@ -414,6 +447,13 @@ class CudaDecoder final : public Model {
   // The final norm and the head, for the rows that were asked for only; then their best tokens.
   Status compute_logits() {
     const DecoderActivations& act = activations_;
+    if (hidden_copies_.wants(kTapFinalNorm)) {
+      REPLAYSSM_TRY(launch_rms_norm({act.hidden, nullptr, weights_.final_norm_scale, eps(),
+                                     act.normed, tables_->token_count(), config_.hidden_size},
+                                    stream_));
+      REPLAYSSM_TRY(
+          hidden_copies_.copy(kTapFinalNorm, act.normed, tables_->token_count(), stream_));
+    }
     const int rows = tables_->logit_rows();
     if (rows == 0) return {};
     if (takes_matvec(weights_.head, rows)) {
@@ -481,6 +521,8 @@ class CudaDecoder final : public Model {
   std::optional<StepTables> tables_;
   std::optional<PagedAttention> attention_;
   StepGraphs graphs_;
+  HiddenCopies hidden_copies_;
+  std::unique_ptr<DraftHead> draft_head_;
   Batch padded_;  // of the newest step that was padded
   LayerObserver observer_;
 };
@@ -493,9 +535,6 @@ Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, cons
                                                  cudaStream_t stream) {
   if (options.activations != DType::bf16) {
     return refuse("--dtype", name_of(options.activations), "bfloat16 with --device cuda");
-  }
-  if (options.draft_head) {
-    return refuse("--speculative-algorithm", "EAGLE", "none or NGRAM with --device cuda");
   }
   auto decoder = std::make_unique<CudaDecoder>(config, options, sizes, stream);
   REPLAYSSM_TRY(decoder->load(weights));

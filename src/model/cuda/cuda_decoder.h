@@ -22,8 +22,7 @@ struct CudaDecoderSizes {
 // launches goes to `stream`, which outlives it; forward() returns when the logits are on the host.
 // Steps of windows of one length are captured in CUDA graphs, one for each padded number of rows.
 // With options.deterministic a token's bits depend on the tokens before it alone.
-// Errors: activations other than bf16, hidden taps and draft heads, which are not built for cuda,
-// and those of DeviceWeights and PagedAttention.
+// Errors: activations other than bf16, and those of DeviceWeights and PagedAttention.
 Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,
                                                  const ModelOptions& options,
                                                  const CudaDecoderSizes& sizes,

@@ -24,17 +24,30 @@ using Params = fi::BatchPrefillPagedParams<Number, Number, Number, int>;
 using Variant = fi::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/false,
                                      /*use_logits_soft_cap=*/false, /*use_alibi=*/false>;
 
-template <unsigned kHeadDim, unsigned kTile>
+// Queries of a block where the order of the sums is fixed.
+constexpr int kFixedTile = 16;
+
+// As Variant, without the first position.
+struct WithoutFirst : Variant {
+  using Variant::Variant;
+  REGISTER_LOGITS_TRANSFORM(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx,
+                            { return kv_idx == 0 ? T(-fi::math::inf) : logits; })
+};
+
+template <unsigned kHeadDim, unsigned kTile, class V = Variant>
 cudaError_t run_tile(const Params& params, Number* partial, float* sums, cudaStream_t stream) {
   return fi::BatchPrefillWithPagedKVCacheDispatched<
       /*SAME_KV_STRIDES=*/true, kTile, kHeadDim, kHeadDim, fi::PosEncodingMode::kNone,
-      /*USE_FP16_QK_REDUCTION=*/false, fi::MaskMode::kCausal, /*USE_TOKEN_HEAD_SF=*/false, Variant>(
+      /*USE_FP16_QK_REDUCTION=*/false, fi::MaskMode::kCausal, /*USE_TOKEN_HEAD_SF=*/false, V>(
       params, partial, sums, /*enable_pdl=*/false, stream);
 }
 
 template <unsigned kHeadDim>
-cudaError_t run_head_dim(std::int64_t tile, const Params& params, Number* partial, float* sums,
-                         cudaStream_t stream) {
+cudaError_t run_head_dim(std::int64_t tile, int first_position, const Params& params,
+                         Number* partial, float* sums, cudaStream_t stream) {
+  if (first_position > 0) {
+    return run_tile<kHeadDim, kFixedTile, WithoutFirst>(params, partial, sums, stream);
+  }
   if (tile == 16) return run_tile<kHeadDim, 16>(params, partial, sums, stream);
   if (tile == 64) return run_tile<kHeadDim, 64>(params, partial, sums, stream);
   if constexpr (kHeadDim < 256) {
@@ -48,9 +61,6 @@ struct PinnedDeleter {
   void operator()(void* memory) const { cudaFreeHost(memory); }
 };
 
-// Queries of a block where the order of the sums is fixed.
-constexpr int kFixedTile = 16;
-
 template <class T>
 T* mutable_pointer(const T* pointer) {
   return const_cast<T*>(pointer);
@@ -61,7 +71,7 @@ T* mutable_pointer(const T* pointer) {
 struct PagedAttention::Implementation {
   AttentionShape shape;
   int page_tokens = 0;
-  bool fixed_order = false;
+  AttentionOrder order;
   DeviceBuffer floats;
   DeviceBuffer integers;
   std::unique_ptr<void, PinnedDeleter> pinned;
@@ -120,7 +130,7 @@ PagedAttention& PagedAttention::operator=(PagedAttention&&) noexcept = default;
 PagedAttention::~PagedAttention() = default;
 
 Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int page_tokens, int rows,
-                                            bool fixed_order) {
+                                            const AttentionOrder& order) {
 #ifdef REPLAYSSM_CUDA_ONE_INSTANCE
   const bool built = shape.head_dim == 256;
 #else
@@ -130,8 +140,12 @@ Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int pag
   auto made = std::make_unique<Implementation>();
   made->shape = shape;
   made->page_tokens = page_tokens;
-  made->fixed_order = fixed_order;
-  auto floats = DeviceBuffer::make(static_cast<std::size_t>(attention_partial_bytes(shape, rows)));
+  made->order = order;
+  if (order.first_position < 0 || order.first_position > (order.fixed ? 1 : 0)) {
+    return refuse("attention: first position", order.first_position, "0, or 1 in fixed order");
+  }
+  const std::int64_t partial_bytes = order.fixed ? 0 : attention_partial_bytes(shape, rows);
+  auto floats = DeviceBuffer::make(static_cast<std::size_t>(partial_bytes));
   if (!floats) return floats.error();
   made->floats = std::move(*floats);
   auto integers = DeviceBuffer::make(kAttentionListBytes);
@@ -160,7 +174,7 @@ Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t 
   Implementation& my = *implementation_;
   const auto count = static_cast<unsigned>(rows.query_start.size() - 1);
   const int uniform = graph ? uniform_queries(rows.query_start) : 0;
-  if (my.fixed_order) return my.plan_fixed_order(rows, stream);
+  if (my.order.fixed) return my.plan_fixed_order(rows, stream);
   // Its checks throw.
   try {
     return REPLAYSSM_CUDA_STATUS(fi::PrefillPlan<int>(
@@ -231,15 +245,15 @@ Status PagedAttention::run(const AttentionRows& rows, const bf16* q, const bf16*
     switch (my.shape.head_dim) {
 #ifndef REPLAYSSM_CUDA_ONE_INSTANCE
       case 64:
-        return REPLAYSSM_CUDA_STATUS(
-            run_head_dim<64>(cut.cta_tile_q, params, partial, sums, stream));
+        return REPLAYSSM_CUDA_STATUS(run_head_dim<64>(cut.cta_tile_q, my.order.first_position,
+                                                      params, partial, sums, stream));
       case 128:
-        return REPLAYSSM_CUDA_STATUS(
-            run_head_dim<128>(cut.cta_tile_q, params, partial, sums, stream));
+        return REPLAYSSM_CUDA_STATUS(run_head_dim<128>(cut.cta_tile_q, my.order.first_position,
+                                                       params, partial, sums, stream));
 #endif
       case 256:
-        return REPLAYSSM_CUDA_STATUS(
-            run_head_dim<256>(cut.cta_tile_q, params, partial, sums, stream));
+        return REPLAYSSM_CUDA_STATUS(run_head_dim<256>(cut.cta_tile_q, my.order.first_position,
+                                                       params, partial, sums, stream));
       default:
         return refuse("head_dim", my.shape.head_dim, "64, 128 or 256 on cuda");
     }
