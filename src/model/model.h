@@ -64,6 +64,8 @@ struct ModelOptions {
   // Whole-model bits independent of batch mates, splits and thread count.
   bool deterministic = false;
   bool draft_head = false;  // load the checkpoint's mtp.* tensors, too
+  // Model::embedding() and head() are there for the host also where the model is on a device.
+  bool host_embeddings = false;
   LoadFormat load_format = LoadFormat::checkpoint;
   // The most tokens of one step. Workspace is allocated for it at load; a larger batch is refused.
   int max_step_tokens = 512;

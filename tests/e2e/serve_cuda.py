@@ -21,13 +21,17 @@ SETTINGS = {
 
 
 def start(*flags):
+    return Server("--max-running-requests", "8", "--context-length", "1024", *flags)
+
+
+def skip_without_gpu():
     try:
-        return Server("--max-running-requests", "8", "--context-length", "1024", *flags)
+        start(*SETTINGS["plain"]).stop()
     except RuntimeError as error:
-        if any(words in str(error) for words in ABSENT):
-            print(f"skipped: {error}", file=sys.stderr)
-            sys.exit(77)
-        raise
+        if not any(words in str(error) for words in ABSENT):
+            raise
+        print(f"skipped: {error}", file=sys.stderr)
+        sys.exit(77)
 
 
 def body(prompt=PROMPT, **more):
@@ -113,13 +117,12 @@ class ServeCuda(unittest.TestCase):
                 self.assertEqual(cold, warm)
                 answers[name] = cold
                 if name == "drafts":
-                    counters = server.get("/state")["counters"]
-                    drafted = [value for key, value in counters.items() if "draft" in key]
-                    self.assertTrue(any(drafted), counters)
+                    self.assertGreater(server.get("/state")["counters"]["speculation"]["drafts_accepted"][0], 0)
             finally:
                 server.stop()
         self.assertEqual(answers["deterministic"], answers["drafts"])
 
 
 if __name__ == "__main__":
+    skip_without_gpu()
     unittest.main()

@@ -42,18 +42,25 @@ EngineOptions options_of(const Setting& setting) {
   options.step_tokens = setting.step_tokens;
   options.kept_sequences_least = 5;
   options.speculation.algorithm = setting.drafter;
-  if (setting.drafter == SpeculativeAlgorithm::mtp) {
+  if (setting.device == DeviceKind::cuda) {
+    options = on_gpu(options);
+    if (has_draft_model(setting.drafter)) {
+      const bool dspark = setting.drafter == SpeculativeAlgorithm::dspark;
+      options.speculation.draft_model_path =
+          source_dir() / "models" / (dspark ? "tiny-dspark" : "tiny-dflash2");
+      options.speculation.step_rates = "none";
+    }
+  } else if (setting.drafter == SpeculativeAlgorithm::mtp) {
     static const TestCheckpoint with_head(kModelKinds[0]);
     static const bool added = (add_draft_head(with_head), true);
     options.model_path = added ? with_head.path() : "";
   }
   if (setting.block_drafter != nullptr) set_drafter(options, *setting.block_drafter);
-  if (setting.device == DeviceKind::cuda) options = on_gpu(options);
   if (setting.spare_pages >= 0) {
     // The smallest budget for the same rows, and so many pages more.
     const auto roomy = make_engine(options);
     const MemoryPlan& plan = roomy->plan();
-    const std::int64_t page = roomy->memory().layout().page_bytes();
+    const std::int64_t page = roomy->memory().pages().bytes() / plan.pages;
     const int context_pages = options.context_length / options.page_tokens;
     options.memory_budget = plan.used - (plan.pages - context_pages - setting.spare_pages) * page;
   }
@@ -272,6 +279,15 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "cuda_draft_head_host",
                 .host_bytes = kHostBytes,
                 .drafter = SpeculativeAlgorithm::mtp,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_dflash_host",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::dflash,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_dspark_few_pages",
+                .state = DType::bf16,
+                .drafter = SpeculativeAlgorithm::dspark,
+                .spare_pages = 2,
                 .device = DeviceKind::cuda},
         Setting{.name = "cuda_replay_off",
                 .recurrence = Recurrence::packed,

@@ -42,10 +42,11 @@ class CudaDecoder final : public Model {
               cudaStream_t stream)
       : config_(config), options_(options), sizes_(sizes), stream_(stream) {}
 
-  Status load(const Weights& weights) {
+  Status load(Weights weights) {
     auto placed = DeviceWeights::copy_of(weights, config_);
     if (!placed) return placed.error();
     weights_ = std::move(*placed);
+    if (options_.host_embeddings) host_weights_ = std::move(weights);
     const auto limits = device_limits();
     if (!limits) return limits.error();
     limits_ = *limits;
@@ -105,9 +106,9 @@ class CudaDecoder final : public Model {
     return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows}, options_.draft_head,
                                 options_.deterministic);
   }
-  // None for the host: drafters that share them are not built for cuda.
-  const WeightMatrix& embedding() const override { return none_; }
-  const WeightMatrix& head() const override { return none_; }
+  // Empty without options.host_embeddings.
+  const WeightMatrix& embedding() const override { return host_weights_.embedding; }
+  const WeightMatrix& head() const override { return host_weights_.head; }
   DraftHead* draft_head() override { return draft_head_.get(); }
   void observe(LayerObserver observer) override { observer_ = std::move(observer); }
 
@@ -510,7 +511,7 @@ class CudaDecoder final : public Model {
   ModelOptions options_;
   CudaDecoderSizes sizes_;
   cudaStream_t stream_;
-  WeightMatrix none_;
+  Weights host_weights_;
   DeviceWeights weights_;
   DeviceLimits limits_;
   DeviceBuffer memory_;
@@ -529,7 +530,7 @@ class CudaDecoder final : public Model {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,
+Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, Weights weights,
                                                  const ModelOptions& options,
                                                  const CudaDecoderSizes& sizes,
                                                  cudaStream_t stream) {
@@ -537,7 +538,7 @@ Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, cons
     return refuse("--dtype", name_of(options.activations), "bfloat16 with --device cuda");
   }
   auto decoder = std::make_unique<CudaDecoder>(config, options, sizes, stream);
-  REPLAYSSM_TRY(decoder->load(weights));
+  REPLAYSSM_TRY(decoder->load(std::move(weights)));
   return std::unique_ptr<Model>(std::move(decoder));
 }
 

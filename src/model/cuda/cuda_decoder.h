@@ -18,12 +18,12 @@ struct CudaDecoderSizes {
   bool graphs = true;  // steps of windows of one length are captured
 };
 
-// Copies the weights to the current device; the host's are not needed afterwards. Everything it
-// launches goes to `stream`, which outlives it; forward() returns when the logits are on the host.
-// Steps of windows of one length are captured in CUDA graphs, one for each padded number of rows.
-// With options.deterministic a token's bits depend on the tokens before it alone.
+// Copies the weights to the current device; the host's are kept for options.host_embeddings only.
+// Everything it launches goes to `stream`, which outlives it; forward() returns when the logits are
+// on the host. Steps of windows of one length are captured in CUDA graphs, one for each padded
+// number of rows. With options.deterministic a token's bits depend on the tokens before it alone.
 // Errors: activations other than bf16, and those of DeviceWeights and PagedAttention.
-Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,
+Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, Weights weights,
                                                  const ModelOptions& options,
                                                  const CudaDecoderSizes& sizes,
                                                  cudaStream_t stream);
