@@ -8,6 +8,7 @@
 
 #include "model/batch_check.h"
 #include "model/cuda/decoder_kernels.h"
+#include "model/cuda/draft_kernels.h"
 #include "model/cuda/paged_attention.h"
 #include "model/cuda/step_tables.h"
 #include "ops/cuda/cuda_check.h"
@@ -101,7 +102,7 @@ class CudaDraftHead final : public DraftHead {
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(own_.given, rounded_.data(),
                                                         rounded_.size() * sizeof(bf16),
                                                         cudaMemcpyHostToDevice, stream_)));
-    return launch(rows, kv);
+    return launch(kv);
   }
 
   // The head's output of every token, once the step is done.
@@ -118,67 +119,44 @@ class CudaDraftHead final : public DraftHead {
     return launch_rms_norm({x, rows, scale, eps_, out, count, width_}, stream_);
   }
 
-  // own_.joined = [norm(embedding) ; norm(given)].
-  Status join() {
-    const DecoderActivations& act = *my_.activations;
-    const int tokens = tables_->token_count();
-    const std::size_t row = static_cast<std::size_t>(width_) * sizeof(bf16);
-    REPLAYSSM_TRY(
-        launch_embed({tables_->tokens(), my_.embedding.data, act.hidden, tokens, width_}, stream_));
-    const std::pair<const bf16*, const float*> halves[] = {
-        {act.hidden, my_.weights->embedding_norm_scale},
-        {own_.given, my_.weights->hidden_norm_scale}};
-    for (int half = 0; half < 2; ++half) {
-      REPLAYSSM_TRY(norm(halves[half].first, halves[half].second, act.normed, tokens));
-      REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-          cudaMemcpy2DAsync(own_.joined + half * width_, 2 * row, act.normed, row, row,
-                            static_cast<std::size_t>(tokens), cudaMemcpyDeviceToDevice, stream_)));
-    }
-    return {};
+  // out (+)= W x. Padded, so that few shapes come up, however many tokens are committed.
+  Status product(const DeviceMatrix& weight, const bf16* x, int tokens, const ProductOutput& out) {
+    return my_.gemm->run(weight, x, padded_tokens(tokens), out, stream_);
   }
 
-  // Position 0 has no row: it is not attended to, but its numbers meet a weight of zero.
-  Status clear_first_positions(std::span<const DraftRow> rows, const KvView& kv) {
+  Status launch(const KvView& kv) {
+    const DecoderActivations& act = *my_.activations;
     const AttentionShape& shape = my_.config->attention;
-    const std::int64_t position = std::int64_t{shape.kv_heads} * shape.head_dim;
-    for (const DraftRow& row : rows) {
-      const std::int64_t at = std::int64_t{row.pages.front().value} * my_.page_tokens * position;
-      for (void* const array : {kv.keys, kv.values}) {
-        REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-            cudaMemsetAsync(static_cast<bf16*>(array) + at, 0,
-                            static_cast<std::size_t>(position) * sizeof(bf16), stream_)));
-      }
-    }
-    return {};
-  }
-
-  Status launch(std::span<const DraftRow> rows, const KvView& kv) {
-    const DecoderActivations& act = *my_.activations;
+    const AttentionRows& rows = tables_->attention();
     const int tokens = tables_->token_count();
     const DeviceMtp& w = *my_.weights;
     const auto& mixer = std::get<DeviceAttention>(w.layer.mixer);
-    REPLAYSSM_TRY(clear_first_positions(rows, kv));
-    REPLAYSSM_TRY(join());
-    REPLAYSSM_TRY(my_.gemm->run(w.fc, own_.joined, tokens, {act.hidden}, stream_));
+    REPLAYSSM_TRY(launch_clear_first(
+        {rows.device_page_start, rows.pages, static_cast<bf16*>(kv.keys),
+         static_cast<bf16*>(kv.values), static_cast<int>(rows.query_start.size()) - 1,
+         my_.page_tokens, shape.kv_heads * shape.head_dim},
+        stream_));
+    REPLAYSSM_TRY(launch_join({tables_->tokens(), my_.embedding.data, w.embedding_norm_scale,
+                               own_.given, w.hidden_norm_scale, eps_, own_.joined, tokens, width_},
+                              stream_));
+    REPLAYSSM_TRY(product(w.fc, own_.joined, tokens, {act.hidden}));
 
     REPLAYSSM_TRY(norm(act.hidden, w.layer.mixer_norm_scale, act.normed, tokens));
-    REPLAYSSM_TRY(my_.gemm->run(mixer.in, act.normed, tokens, {act.attention_in}, stream_));
+    REPLAYSSM_TRY(product(mixer.in, act.normed, tokens, {act.attention_in}));
     REPLAYSSM_TRY(attend(mixer, kv));
-    REPLAYSSM_TRY(
-        my_.gemm->run(mixer.out, act.mixed, tokens, {act.hidden, DType::bf16, true}, stream_));
+    REPLAYSSM_TRY(product(mixer.out, act.mixed, tokens, {act.hidden, DType::bf16, true}));
 
     REPLAYSSM_TRY(norm(act.hidden, w.layer.mlp_norm_scale, act.normed, tokens));
-    REPLAYSSM_TRY(my_.gemm->run(w.layer.gate_up, act.normed, tokens, {act.gate_up}, stream_));
+    REPLAYSSM_TRY(product(w.layer.gate_up, act.normed, tokens, {act.gate_up}));
     REPLAYSSM_TRY(launch_silu_product(
         {act.gate_up, act.activated, tokens, my_.config->intermediate_size}, stream_));
-    REPLAYSSM_TRY(my_.gemm->run(w.layer.down, act.activated, tokens,
-                                {act.hidden, DType::bf16, true}, stream_));
+    REPLAYSSM_TRY(product(w.layer.down, act.activated, tokens, {act.hidden, DType::bf16, true}));
 
     REPLAYSSM_TRY(norm(act.hidden, w.norm_scale, own_.given, tokens));
     const int wanted = tables_->logit_rows();
     if (wanted == 0) return {};
     REPLAYSSM_TRY(norm(act.hidden, w.norm_scale, act.normed, wanted, tables_->logit_tokens()));
-    REPLAYSSM_TRY(my_.gemm->run(my_.head, act.normed, wanted, {act.logits, DType::f32}, stream_));
+    REPLAYSSM_TRY(product(my_.head, act.normed, wanted, {act.logits, DType::f32}));
     return launch_best_token(
         {act.logits, my_.config->vocab_rows, my_.config->vocab_size, wanted, act.best}, stream_);
   }
