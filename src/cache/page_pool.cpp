@@ -3,17 +3,25 @@
 #include <algorithm>
 
 namespace replayssm {
+namespace {
+
+// Of all pages, in the host's memory because of layout.draft.on_host, and elsewhere.
+std::int64_t host_bytes(const SequenceLayout& layout, int pages) {
+  return std::int64_t{pages} * layout.page_tokens * layout.host_kv_bytes_per_token();
+}
+std::int64_t space_bytes(const SequenceLayout& layout, int pages) {
+  return pages * layout.page_bytes() - host_bytes(layout, pages);
+}
+
+}  // namespace
 
 PagePool::PagePool(const SequenceLayout& layout, int pages, MemorySpace& space, Poison poison)
     : layout_(layout),
       poison_(poison),
       ids_("KV page", pages),
-      storage_(space, static_cast<std::size_t>(
-                          pages * (layout.page_bytes() -
-                                   layout.page_tokens * layout.host_kv_bytes_per_token()))),
-      draft_storage_(
-          layout.draft.on_host ? host_space() : space,
-          static_cast<std::size_t>(pages * layout.page_tokens * layout.host_kv_bytes_per_token())) {
+      storage_(space, static_cast<std::size_t>(space_bytes(layout, pages))),
+      draft_storage_(layout.draft.on_host ? host_space() : space,
+                     static_cast<std::size_t>(host_bytes(layout, pages))) {
   for (const SpaceBuffer* storage : {&storage_, &draft_storage_}) {
     const MemoryRegion all = storage->whole();
     fill_with(poison_, storage->space(), {&all, 1});
