@@ -17,6 +17,7 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["model"] = o.engine.model_path.filename().string();
   json["load_format"] = o.engine.load_format == LoadFormat::dummy ? "dummy" : "auto";
   json["device"] = name_of(o.engine.device);
+  json["deterministic"] = o.engine.deterministic;
   json["gpu"] = r.gpu.empty() ? null : nlohmann::ordered_json(r.gpu);
   json["threads"] = r.threads;
   json["batch"] = o.batch;

@@ -8,9 +8,11 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/cuda_device.h"
 #include "engine/engine.h"
 #include "engine/scheduler.h"
 #include "rounds.h"
@@ -40,6 +42,22 @@ inline EngineOptions small_options() {
   options.logit_rows = 64;
   options.poison = Poison::on;
   return options;
+}
+
+// The same on a GPU, with the model that comes with the program: the kernels there are not built
+// for the shapes of the small checkpoints.
+inline EngineOptions on_gpu(EngineOptions options) {
+  options.device = DeviceKind::cuda;
+  options.model_path = source_dir() / "models" / "tiny";
+  options.activations.reset();
+  options.memory_budget = std::int64_t{2} << 30;
+  return options;
+}
+
+// Why nothing can run on a GPU here; empty where it can.
+inline std::string no_gpu() {
+  const auto device = make_cuda_device();
+  return device.ok() ? "" : device.error().message;
 }
 
 inline std::unique_ptr<Engine> make_engine(const EngineOptions& options) {

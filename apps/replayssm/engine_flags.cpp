@@ -55,6 +55,8 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
       ->capture_default_str();
   command.add_flag("--deterministic", deterministic,
                    "Bits that do not depend on batch mates, chunk sizes, drafts or threads");
+  command.add_flag("--disable-cuda-graph", disable_graphs,
+                   "With --device cuda: launch every step kernel by kernel");
   command.add_option("--threads", threads, "Threads of the computation. Default: one a core")
       ->check(CLI::Range(1, 1024));
   add_cpu_isa(command);
@@ -169,6 +171,10 @@ Result<EngineOptions> EngineFlags::options() const {
   options.state_type = dtype_named(state_type).value_or(DType::f32);
   options.activations = dtype_named(activations);  // none for "auto"
   options.deterministic = deterministic;
+  if (disable_graphs && options.device != DeviceKind::cuda) {
+    return Error{"--disable-cuda-graph: needs --device cuda"};
+  }
+  options.graphs = !disable_graphs;
   options.threads = threads;
   auto speculative = speculation();
   if (!speculative) return speculative.error();

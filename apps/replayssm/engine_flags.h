@@ -19,6 +19,7 @@ struct EngineFlags {
   std::string state_type = "float32";
   std::string activations = "auto";
   bool deterministic = false;
+  bool disable_graphs = false;
   int threads = 0;
   // Empty: no speculation.
   std::string speculative_algorithm;
@@ -31,8 +32,8 @@ struct EngineFlags {
   std::string step_rates;  // empty: measure
 
   // Adds --model-path, --device, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
-  // --deterministic,
-  // --threads and --cpu-isa; `with_replay_switch`: also --disable-linear-replayssm.
+  // --deterministic, --disable-cuda-graph, --threads and --cpu-isa; `with_replay_switch`: also
+  // --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 
   // Adds --load-format, where weights are loaded.

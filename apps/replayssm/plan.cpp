@@ -53,6 +53,7 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   options.deterministic = asked.deterministic;
   options.max_step_tokens = flags.step_tokens;
   options.draft_head = asked.speculation.algorithm == SpeculativeAlgorithm::mtp;
+  options.host_embeddings = drafts_on_host(asked);
   const auto drafter = load_drafter_config(asked, *config);
   if (!drafter) return drafter.error();
   const BlockDraftConfig* block = *drafter ? &**drafter : nullptr;

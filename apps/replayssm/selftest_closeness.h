@@ -21,9 +21,10 @@ struct SelftestPrompt {
 //
 // With bfloat16, whoever adds in another order rounds otherwise, and where a model hesitates
 // between two tokens (open prose) a rounding decides; how far bfloat16 itself is from float32 is
-// shown for comparison. So equal greedy tokens are asked for where a model does not hesitate: in
-// answers. States are float32 here; if `options` asks for another type, its distance from float32
-// states is shown, written every token and folded.
+// shown for comparison (with a GPU: how far its bfloat16 is from float32 on the CPU). So equal
+// greedy tokens are asked for where a model does not hesitate: in answers. States are float32 here;
+// if `options` asks for another type, its distance from float32 states is shown, written every
+// token and folded.
 Status check_closeness(const EngineOptions& options, const std::vector<SelftestPrompt>& prompts,
                        CheckList& checks);
 

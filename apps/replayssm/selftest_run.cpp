@@ -41,7 +41,11 @@ Result<Run> start_run(Engine& engine, const std::vector<TokenId>& tokens) {
   return Run{std::move(*sequence), {}};
 }
 
-Status run_step(Engine& engine, std::span<const Part> parts, const LogitsSink& sink) {
+Status run_step(Engine& engine, std::span<const Part> given, const LogitsSink& sink) {
+  // Windows first, as the scheduler has them.
+  std::vector<Part> parts(given.begin(), given.end());
+  std::stable_partition(parts.begin(), parts.end(),
+                        [](const Part& part) { return part.phase != Phase::prefill; });
   std::vector<StepRow> rows;
   for (const Part& part : parts) {
     rows.push_back({&part.run->sequence, part.tokens, part.phase, part.tokens});
@@ -67,7 +71,7 @@ Status run_step(Engine& engine, std::span<const Part> parts, const LogitsSink& s
 
 Status run_chunks(Engine& engine, Run& run, int until, int chunk, const LogitsSink& sink) {
   while (run.sequence.evaluated() < until) {
-    const int left = until - run.sequence.evaluated();
+    const int left = std::min(until - run.sequence.evaluated(), engine.runner().limits().chunk);
     const Part part{&run, chunk > 0 ? std::min(chunk, left) : left, Phase::prefill};
     REPLAYSSM_TRY(run_step(engine, {&part, 1}, sink));
   }

@@ -57,7 +57,7 @@ Result<Run> start_run(Engine& engine, const std::vector<TokenId>& tokens);
 Status run_step(Engine& engine, std::span<const Part> parts, const LogitsSink& sink = {});
 
 // The rest of the run up to depth `until`, alone, in chunks of at most `chunk` tokens; chunk 0 is
-// one chunk.
+// one chunk. Chunks are never longer than the engine's limit.
 Status run_chunks(Engine& engine, Run& run, int until, int chunk, const LogitsSink& sink = {});
 
 // The same token by token as decode steps.

@@ -7,6 +7,7 @@
 
 #include "cache/sequence_image.h"
 #include "embedded_model.h"
+#include "engine/memory_needs.h"
 #include "engine/scheduler.h"
 #include "model/weights.h"
 
@@ -106,6 +107,7 @@ Status check_speculation(const EngineOptions& options, const std::vector<TokenId
     const SpeculativeAlgorithm algorithm = speculation.algorithm;
     EngineOptions with_drafts = sized(options);
     with_drafts.speculation = speculation;
+    if (!check_device(with_drafts).ok()) continue;
     const auto engine = Engine::create(with_drafts);
     if (!engine) return engine.error();
     auto found = generate(**engine, text);

@@ -3,14 +3,29 @@
 #include <algorithm>
 
 namespace replayssm {
+namespace {
+
+// Of all pages, in the host's memory because of layout.draft.on_host, and elsewhere.
+std::int64_t host_bytes(const SequenceLayout& layout, int pages) {
+  return std::int64_t{pages} * layout.page_tokens * layout.host_kv_bytes_per_token();
+}
+std::int64_t space_bytes(const SequenceLayout& layout, int pages) {
+  return pages * layout.page_bytes() - host_bytes(layout, pages);
+}
+
+}  // namespace
 
 PagePool::PagePool(const SequenceLayout& layout, int pages, MemorySpace& space, Poison poison)
     : layout_(layout),
       poison_(poison),
       ids_("KV page", pages),
-      storage_(space, static_cast<std::size_t>(pages * layout.page_bytes())) {
-  const MemoryRegion all = storage_.whole();
-  fill_with(poison_, space, {&all, 1});
+      storage_(space, static_cast<std::size_t>(space_bytes(layout, pages))),
+      draft_storage_(layout.draft.on_host ? host_space() : space,
+                     static_cast<std::size_t>(host_bytes(layout, pages))) {
+  for (const SpaceBuffer* storage : {&storage_, &draft_storage_}) {
+    const MemoryRegion all = storage->whole();
+    fill_with(poison_, storage->space(), {&all, 1});
+  }
 }
 
 Result<PageId> PagePool::allocate() {
@@ -55,9 +70,11 @@ std::byte* PagePool::keys_at(int layer, PageId page, int offset) const {
   // Whole layers before it, of at most two shapes.
   const auto target = static_cast<std::size_t>(std::min(layer, layout_.attention_layers));
   const std::size_t drafter = static_cast<std::size_t>(layer) - target;
+  const bool apart = layout_.draft.on_host && layout_.is_draft_layer(layer);
   const std::size_t row_bytes_before =
-      target * position_bytes(0) + drafter * position_bytes(layout_.attention_layers);
-  return storage_.data() + 2 * row_bytes_before * positions + position * position_bytes(layer);
+      (apart ? 0 : target * position_bytes(0)) + drafter * position_bytes(layout_.attention_layers);
+  return (apart ? draft_storage_ : storage_).data() + 2 * row_bytes_before * positions +
+         position * position_bytes(layer);
 }
 
 std::byte* PagePool::values_at(int layer, PageId page, int offset) const {
@@ -80,12 +97,18 @@ std::array<MemoryRegion, 2> PagePool::page_memory(PageId page, int tokens) const
 Status PagePool::copy(PageId from, PageId to, int tokens) {
   const auto source = page_memory(from, tokens);
   const auto target = page_memory(to, tokens);
-  const MemoryCopy copies[] = {copy_of(source[0], target[0]), copy_of(source[1], target[1])};
-  return storage_.space().copy(copies);
+  const auto spaces = page_spaces();
+  for (std::size_t i = 0; i < spaces.size(); ++i) {
+    const MemoryCopy copy = copy_of(source[i], target[i]);
+    REPLAYSSM_TRY(spaces[i]->copy({&copy, 1}));
+  }
+  return {};
 }
 
 void PagePool::fill(PageId page) {
-  fill_with(poison_, storage_.space(), page_memory(page, layout_.page_tokens));
+  const auto memory = page_memory(page, layout_.page_tokens);
+  const auto spaces = page_spaces();
+  for (std::size_t i = 0; i < spaces.size(); ++i) fill_with(poison_, *spaces[i], {&memory[i], 1});
 }
 
 }  // namespace replayssm

@@ -32,6 +32,7 @@ class PagePool {
   int pages() const { return ids_.size(); }
   int free() const { return ids_.free(); }
   int used() const { return ids_.used(); }
+  // Of the space, without what layout.draft.on_host keeps elsewhere.
   std::int64_t bytes() const { return static_cast<std::int64_t>(storage_.bytes()); }
 
   // One attention layer's part. Valid as long as the pool.
@@ -43,12 +44,16 @@ class PagePool {
 
   // Bytes of one position's keys (or values) in one layer.
   std::size_t position_bytes(int layer) const;
-  // The keys or values of one position in one layer; addresses of the space.
+  // The keys or values of one position in one layer; addresses of the layer's space.
   std::byte* keys_at(int layer, PageId page, int offset) const;
   std::byte* values_at(int layer, PageId page, int offset) const;
   // The first `tokens` positions of a page, [tokens, position_bytes] a piece: keys and values of
   // each of the model's layers in turn, and those of each of a drafter's.
   std::array<MemoryRegion, 2> page_memory(PageId page, int tokens) const;
+  // Where these two lie.
+  std::array<MemorySpace*, 2> page_spaces() const {
+    return {&storage_.space(), &draft_storage_.space()};
+  }
 
  private:
   void fill(PageId page);
@@ -56,8 +61,10 @@ class PagePool {
   SequenceLayout layout_;
   Poison poison_;
   IdPool<PageId> ids_;
-  // [layers, 2, pages, page_tokens, kv_heads, head_dim]; a drafter's layers last, in their shape
+  // [layers, 2, pages, page_tokens, kv_heads, head_dim]; a drafter's layers last, in their shape,
+  // or in a storage of their own.
   SpaceBuffer storage_;
+  SpaceBuffer draft_storage_;
 };
 
 }  // namespace replayssm

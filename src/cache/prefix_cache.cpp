@@ -30,7 +30,7 @@ std::string_view name_of(PrefixLoss loss) {
 
 PrefixCache::PrefixCache(SequenceMemory& memory, const LinearOps& ops,
                          const PrefixCacheSizes& sizes)
-    : memory_(memory), ops_(ops), sizes_(sizes) {}
+    : memory_(memory), ops_(ops), sizes_(sizes), arena_(memory.space(), sizes.host_bytes) {}
 
 PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, int most) const {
   const auto serves = [&](EntryId id, int common) {
@@ -207,17 +207,41 @@ bool PrefixCache::move_to_host(Entry& entry) {
     if (!fork) return false;
     borrowed = std::move(*fork);
   }
-  const Residence& sequence = borrowed ? borrowed : entry.memory;
-  const std::int64_t size = image_bytes(memory_, sequence);
-  if (size > sizes_.host_bytes) return false;
-  ByteWriter image;
-  if (!write_image(memory_, sequence, ops_, image)) return false;
-  make_host_room(size);
-  entry.image = std::move(image).take();
-  host_bytes_ += size;
+  if (!copy_to_host(borrowed ? borrowed : entry.memory, entry.host)) return false;
   rows_held_ -= entry.with_records ? 1 : 0;
   entry.memory = Residence{};
   return true;
+}
+
+// False, with nothing in `host`, if there is no room for it even alone. Others make room.
+bool PrefixCache::copy_to_host(const Residence& sequence, HostCopy& host) {
+  const bool parks = !memory_.space().on_host();
+  const std::int64_t size =
+      parks ? ParkedSequence::bytes_of(memory_, sequence) : image_bytes(memory_, sequence);
+  if (size > sizes_.host_bytes) return false;
+  if (!parks) {
+    ByteWriter image;
+    if (!write_image(memory_, sequence, ops_, image)) return false;
+    make_host_room(size);
+    host.image = std::move(image).take();
+    host_bytes_ += size;
+    return true;
+  }
+  make_host_room(size);
+  const auto on_host = [](EntryId, const Entry& entry) { return !entry.memory; };
+  while (true) {
+    auto parked = ParkedSequence::park(memory_, sequence, arena_);
+    if (!parked) return false;
+    if (*parked) {
+      host.parked = std::move(**parked);
+      host_bytes_ += size;
+      return true;
+    }
+    // Room, but not in one piece.
+    const auto last = oldest(on_host);
+    if (last == entries_.end()) return false;
+    forget(last, true);
+  }
 }
 
 void PrefixCache::make_host_room(std::int64_t bytes) {
@@ -225,19 +249,19 @@ void PrefixCache::make_host_room(std::int64_t bytes) {
   while (host_bytes_ + bytes > sizes_.host_bytes) forget(oldest(on_host), true);
 }
 
-// Back into the pools. The image is given up only when that has worked. It is taken out of the
-// entry meanwhile, so that what is evicted to make room cannot displace it.
+// Back into the pools. The copy is given up only when that has worked. It is taken out of the entry
+// meanwhile, so that what is evicted to make room cannot displace it.
 Status PrefixCache::restore(Entry& entry) {
-  std::vector<std::byte> image = std::exchange(entry.image, {});
-  const auto size = static_cast<std::int64_t>(image.size());
+  HostCopy host = std::exchange(entry.host, {});
+  const std::int64_t size = host.bytes();
   host_bytes_ -= size;
   const auto put_back = [&] {
     make_host_room(size);
     host_bytes_ += size;
-    entry.image = std::move(image);
+    entry.host = std::move(host);
   };
   try {
-    auto sequence = read_entry(entry.with_records, image);
+    auto sequence = read_entry(entry.with_records, host);
     if (!sequence) {
       put_back();
       return sequence.error();
@@ -252,12 +276,12 @@ Status PrefixCache::restore(Entry& entry) {
   return {};
 }
 
-Result<Residence> PrefixCache::read_entry(bool with_records, std::span<const std::byte> image) {
+Result<Residence> PrefixCache::read_entry(bool with_records, const HostCopy& host) {
   if (with_records && !make_row_room()) {
     return Error{"prefix cache: no row for an entry from the host"};
   }
-  ByteReader bytes(image);
-  auto sequence = read_image(memory_, ops_, bytes);
+  ByteReader bytes(host.image);
+  auto sequence = host.parked ? host.parked->resume(memory_) : read_image(memory_, ops_, bytes);
   if (!sequence || with_records) return sequence;
   return memory_.checkpoint_of(*sequence);
 }
@@ -266,7 +290,7 @@ void PrefixCache::forget(Entries::iterator entry, bool evicted) {
   const EntryId id = entry->first;
   if (evicted) remember_evicted(id);
   if (entry->second.memory && entry->second.with_records) --rows_held_;
-  host_bytes_ -= static_cast<std::int64_t>(entry->second.image.size());
+  host_bytes_ -= entry->second.host.bytes();
   tree_.erase(id);
   entries_.erase(entry);
 }

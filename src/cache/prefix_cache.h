@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "cache/host_arena.h"
+#include "cache/parked_sequence.h"
 #include "cache/prefix_loss.h"
 #include "cache/prefix_tree.h"
 #include "cache/sequence_memory.h"
@@ -91,12 +93,21 @@ class PrefixCache {
   std::int64_t demotions() const { return demotions_; }
 
  private:
+  // A sequence that left the pools: an image of it, or where these are a device's, its memory as it
+  // was, which comes and goes while the device works.
+  struct HostCopy {
+    std::vector<std::byte> image;
+    std::optional<ParkedSequence> parked;
+    std::int64_t bytes() const {
+      return parked ? parked->bytes() : static_cast<std::int64_t>(image.size());
+    }
+  };
   struct Entry {
     Cursor cursor;
     bool with_records = false;
-    Residence memory;              // or
-    std::vector<std::byte> image;  // on the host
-    std::uint64_t made = 0;        // by the clock, like
+    Residence memory;  // or
+    HostCopy host;
+    std::uint64_t made = 0;  // by the clock, like
     std::uint64_t last_used = 0;
   };
   using Entries = std::map<EntryId, Entry>;
@@ -114,7 +125,8 @@ class PrefixCache {
   void evict(Entries::iterator entry);
   bool move_to_host(Entry& entry);
   Status restore(Entry& entry);
-  Result<Residence> read_entry(bool with_records, std::span<const std::byte> image);
+  bool copy_to_host(const Residence& sequence, HostCopy& host);
+  Result<Residence> read_entry(bool with_records, const HostCopy& host);
   void forget(Entries::iterator entry, bool evicted);
   void remember_evicted(EntryId id);
   void forget_evicted(const std::deque<Evicted>::const_iterator& gone);
@@ -125,6 +137,7 @@ class PrefixCache {
   SequenceMemory& memory_;
   const LinearOps& ops_;
   PrefixCacheSizes sizes_;
+  HostArena arena_;  // of parked sequences
   PrefixTree tree_;
   Entries entries_;
   PrefixTree evicted_;  // the tokens of the newest evicted sequences

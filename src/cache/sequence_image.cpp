@@ -39,39 +39,48 @@ std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); 
 // What becomes of the parts that are visited.
 enum class Transfer { none, read, write };
 
-// Regions of the pools where the host may touch them: the regions themselves if the space is the
-// host's or nothing is transferred, else copies of them, zero until they are read.
+// A part of the pools, and the space that it is in.
+struct PoolRegion {
+  MemorySpace* space = nullptr;
+  MemoryRegion memory;
+};
+
+// Regions of the pools where the host may touch them: the regions themselves if they are the host's
+// or nothing is transferred, else copies of them, zero until they are read.
 class HostRegions {
  public:
-  HostRegions(MemorySpace& space, Transfer transfer, std::vector<MemoryRegion> regions)
-      : space_(space), pools_(std::move(regions)), host_(pools_) {
-    if (transfer == Transfer::none || space.on_host()) return;
+  HostRegions(Transfer transfer, std::span<const PoolRegion> regions) {
     std::size_t bytes = 0;
-    for (const MemoryRegion& region : pools_) bytes += region.total();
+    const auto is_copied = [&](const PoolRegion& region) {
+      return transfer != Transfer::none && !region.space->on_host();
+    };
+    for (const PoolRegion& region : regions) {
+      host_.push_back(region.memory);
+      if (is_copied(region)) bytes += region.memory.total();
+    }
     copies_.resize(bytes);
     std::byte* at = copies_.data();
-    for (MemoryRegion& region : host_) {
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+      if (!is_copied(regions[i])) continue;
+      MemoryRegion& region = host_[i];
       region.data = at;
       region.pitch = region.bytes;
       at += region.total();
+      space_ = regions[i].space;  // there is one beside the host's
+      reads_.push_back(copy_of(regions[i].memory, region));
+      writes_.push_back(copy_of(region, regions[i].memory));
     }
   }
 
-  Status read() { return copies_.empty() ? Status{} : space_.read(between(pools_, host_)); }
-  Status write() { return copies_.empty() ? Status{} : space_.write(between(host_, pools_)); }
+  Status read() { return reads_.empty() ? Status{} : space_->read(reads_); }
+  Status write() { return writes_.empty() ? Status{} : space_->write(writes_); }
   std::span<const MemoryRegion> regions() const { return host_; }
 
  private:
-  static std::vector<MemoryCopy> between(std::span<const MemoryRegion> from,
-                                         std::span<const MemoryRegion> to) {
-    std::vector<MemoryCopy> copies;
-    for (std::size_t i = 0; i < from.size(); ++i) copies.push_back(copy_of(from[i], to[i]));
-    return copies;
-  }
-
-  MemorySpace& space_;
-  std::vector<MemoryRegion> pools_;
+  MemorySpace* space_ = nullptr;
   std::vector<MemoryRegion> host_;
+  std::vector<MemoryCopy> reads_;
+  std::vector<MemoryCopy> writes_;
   std::vector<std::byte> copies_;
 };
 
@@ -144,17 +153,18 @@ Status visit_page(const SequenceLayout& layout, int first, int end,
 template <class Visit>
 Status visit_parts(SequenceMemory& memory, const Residence& sequence, Transfer transfer,
                    Visit&& visit) {
-  const auto at_host = [&](std::vector<MemoryRegion> regions, auto&& visit_regions) -> Status {
-    HostRegions host(memory.space(), transfer, std::move(regions));
+  const auto at_host = [&](std::span<const PoolRegion> regions, auto&& visit_regions) -> Status {
+    HostRegions host(transfer, regions);
     if (transfer == Transfer::read) REPLAYSSM_TRY(host.read());
     REPLAYSSM_TRY(visit_regions(host.regions()));
     return transfer == Transfer::write ? host.write() : Status{};
   };
   const SequenceLayout& layout = memory.layout();
   const auto rings = memory.rows().row_memory(sequence.row());
-  std::vector<MemoryRegion> parts{memory.slots().tail_memory(sequence.base())};
-  parts.insert(parts.end(), rings.begin(), rings.end());
-  REPLAYSSM_TRY(at_host(std::move(parts), [&](std::span<const MemoryRegion> host) {
+  MemorySpace* const space = &memory.space();
+  std::vector<PoolRegion> parts{{space, memory.slots().tail_memory(sequence.base())}};
+  for (const MemoryRegion& ring : rings) parts.push_back({space, ring});
+  REPLAYSSM_TRY(at_host(parts, [&](std::span<const MemoryRegion> host) {
     return visit_row(layout, sequence.cursor(), host.front(), host.subspan(1), visit);
   }));
 
@@ -164,10 +174,11 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Transfer t
   const std::size_t pages = layout.pages_for(t);
   for (std::size_t begin = 0; begin < pages; begin += kPagesAtOnce) {
     const std::size_t end = std::min(pages, begin + kPagesAtOnce);
-    std::vector<MemoryRegion> regions;
+    std::vector<PoolRegion> regions;
+    const auto spaces = memory.pages().page_spaces();
     for (std::size_t page = begin; page < end; ++page) {
       const auto each = memory.pages().page_memory(sequence.pages()[page], layout.page_tokens);
-      regions.insert(regions.end(), each.begin(), each.end());
+      for (std::size_t i = 0; i < each.size(); ++i) regions.push_back({spaces[i], each[i]});
     }
     const auto visit_pages = [&](std::span<const MemoryRegion> host) -> Status {
       for (std::size_t page = begin; page < end; ++page) {
@@ -177,7 +188,7 @@ Status visit_parts(SequenceMemory& memory, const Residence& sequence, Transfer t
       }
       return {};
     };
-    REPLAYSSM_TRY(at_host(std::move(regions), visit_pages));
+    REPLAYSSM_TRY(at_host(regions, visit_pages));
   }
   return {};
 }

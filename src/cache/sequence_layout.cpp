@@ -55,6 +55,10 @@ std::int64_t SequenceLayout::kv_bytes_per_token() const {
   return 2 * (attention_layers * kv_row_bytes(0) + draft.count * kv_row_bytes(attention_layers));
 }
 
+std::int64_t SequenceLayout::host_kv_bytes_per_token() const {
+  return draft.on_host ? 2 * draft.count * kv_row_bytes(attention_layers) : 0;
+}
+
 std::int64_t SequenceLayout::page_bytes() const { return kv_bytes_per_token() * page_tokens; }
 
 int SequenceLayout::pages_for(std::int64_t tokens) const {

@@ -17,6 +17,7 @@ struct DraftLayers {
   int kv_heads = 0;
   int head_dim = 0;
   int first_position = 0;  // tokens before it have no row
+  bool on_host = false;    // in the host's memory, wherever the model's layers are
 };
 
 struct SequenceLayout {
@@ -58,6 +59,8 @@ struct SequenceLayout {
   std::int64_t kv_row_bytes(int layer) const;
   // Keys and values of one position over all of them.
   std::int64_t kv_bytes_per_token() const;
+  // The part of it that is in the host's memory because of draft.on_host.
+  std::int64_t host_kv_bytes_per_token() const;
   std::int64_t page_bytes() const;
   // Pages of the first `tokens` positions, and those of them that are full. None where a position
   // has no keys and values.

@@ -54,6 +54,11 @@ ConvTailView SlotPool::conv_tails(int layer) {
   return view;
 }
 
+MemoryRegion SlotPool::memory(SlotId slot) const {
+  return {storage_.data() + slot.value * layout_.slot_bytes(),
+          static_cast<std::size_t>(layout_.slot_bytes())};
+}
+
 MemoryRegion SlotPool::tail_memory(SlotId slot) const {
   const auto bytes = static_cast<std::size_t>(layout_.tail_bytes());
   std::byte* first = storage_.data() + slot.value * layout_.slot_bytes() +

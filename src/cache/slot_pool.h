@@ -38,6 +38,8 @@ class SlotPool {
   // One linear layer's part. Valid as long as the pool.
   StateView states(int layer);
   ConvTailView conv_tails(int layer);
+  // One slot: states, then conv tails.
+  MemoryRegion memory(SlotId slot) const;
   // One slot's conv tails, a piece a layer.
   MemoryRegion tail_memory(SlotId slot) const;
 

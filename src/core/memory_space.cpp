@@ -44,6 +44,14 @@ class HostSpace final : public MemorySpace {
 
 }  // namespace
 
+Result<std::byte*> MemorySpace::allocate_outside(std::size_t bytes) {
+  return host_space().allocate(bytes);
+}
+
+void MemorySpace::free_outside(std::byte* data, std::size_t bytes) noexcept {
+  host_space().free(data, bytes);
+}
+
 MemorySpace& host_space() {
   static HostSpace space;
   return space;

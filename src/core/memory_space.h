@@ -65,6 +65,15 @@ class MemorySpace {
   virtual Status read(std::span<const MemoryCopy> copies) = 0;
   // From host memory, which may be reused on return, to the space.
   virtual Status write(std::span<const MemoryCopy> copies) = 0;
+
+  // Host memory that fetch() and send() reach: the host's plainly, or what a device asks for.
+  // free_outside() waits for those that are under way.
+  virtual Result<std::byte*> allocate_outside(std::size_t bytes);
+  virtual void free_outside(std::byte* data, std::size_t bytes) noexcept;
+  // As read() and write(), but the host does not wait: until the space has come so far, it must
+  // neither read what is fetched nor change what is sent.
+  virtual Status fetch(std::span<const MemoryCopy> copies) { return read(copies); }
+  virtual Status send(std::span<const MemoryCopy> copies) { return write(copies); }
 };
 
 // The host's memory: allocate_zeroed() and plain copies, done on return. One object for all.

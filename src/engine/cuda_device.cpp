@@ -28,13 +28,13 @@ class CudaDevice final : public Device {
                                             const ModelSizes& sizes) override {
     const auto config = load_config(directory);
     if (!config) return config.error();
-    const auto weights =
-        options.load_format == LoadFormat::dummy
-            ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only)
-            : load_weights(directory, *config, options.draft_head);
+    auto weights = options.load_format == LoadFormat::dummy
+                       ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only)
+                       : load_weights(directory, *config, options.draft_head);
     if (!weights) return weights.error();
-    return cuda::make_cuda_decoder(*config, *weights, options,
-                                   {sizes.rows, sizes.logit_rows, sizes.page_tokens}, stream_);
+    return cuda::make_cuda_decoder(*config, std::move(*weights), options,
+                                   {sizes.rows, sizes.logit_rows, sizes.page_tokens, sizes.graphs},
+                                   stream_);
   }
 
  private:

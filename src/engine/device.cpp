@@ -48,7 +48,8 @@ std::int64_t device_workspace_bytes(DeviceKind device, const ModelConfig& config
                                     int threads) {
   if (device == DeviceKind::cuda) {
     return cuda::decoder_device_bytes(config,
-                                      {options.max_step_tokens, sizes.rows, sizes.logit_rows});
+                                      {options.max_step_tokens, sizes.rows, sizes.logit_rows},
+                                      options.draft_head, options.deterministic);
   }
   return decoder_workspace_bytes(config, options, threads, options.max_step_tokens);
 }

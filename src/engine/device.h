@@ -27,6 +27,7 @@ struct ModelSizes {
   int rows = 0;
   int logit_rows = 0;
   int page_tokens = 16;
+  bool graphs = true;  // where the device has them
 };
 
 // Owns what everything on the device shares. Destroyed after the model and the sequences.

@@ -64,6 +64,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   model_options.deterministic = options.deterministic;
   model_options.max_step_tokens = options.step_tokens;
   model_options.draft_head = options.speculation.algorithm == SpeculativeAlgorithm::mtp;
+  model_options.host_embeddings = drafts_on_host(options);
 
   std::unique_ptr<Engine> engine(new Engine);
   engine->options_ = options;
@@ -150,8 +151,10 @@ std::unique_ptr<Drafter> Engine::make_drafter(const BlockDraftConfig* block,
       for (int i = 0; i < block->decoder.layer_count(); ++i) {
         kv.push_back(memory_->pages().kv(first_draft_layer + i));
       }
+      if (drafts_on_host(options_)) host_ops_ = make_cpu_ops(*pool_);
       return std::make_unique<BlockDrafter>(
-          *block, std::move(weights), *model_, model_->options(), *pool_, ops(), std::move(kv),
+          *block, std::move(weights), *model_, model_->options(), *pool_,
+          host_ops_ ? *host_ops_ : ops(), std::move(kv),
           BlockDrafter::Sizes{most, options_.step_tokens, plan_.rows},
           options_.speculation.sampled_drafts);
     }

@@ -153,6 +153,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   std::unique_ptr<SequenceMemory> memory_;
   std::unique_ptr<Runner> runner_;
+  std::unique_ptr<LinearOps> host_ops_;  // of a drafter on the host, beside a device's
   std::unique_ptr<Drafter> drafter_;
   std::optional<StepRates> step_rates_;
   Sampler sampler_;

@@ -25,7 +25,8 @@ struct EngineOptions {
   int window_max = 1;  // T_max; with a speculative algorithm, what follows from it
   SpeculationOptions speculation;
   bool deterministic = false;
-  int threads = 0;  // 0: one for each core
+  int threads = 0;     // 0: one for each core
+  bool graphs = true;  // cuda: steps that come again are captured and replayed
 
   std::int64_t memory_budget = 0;  // bytes; 0: memory_fraction of what the device has free
   double memory_fraction = 1;

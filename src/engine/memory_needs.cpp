@@ -75,7 +75,8 @@ SequenceLayout sequence_layout(const ModelConfig& config, const ModelOptions& op
     layout.draft = {1, config.attention.kv_heads, config.attention.head_dim, 1};
   } else if (drafter != nullptr) {
     const AttentionShape& shape = drafter->decoder.attention;
-    layout.draft = {drafter->decoder.layer_count(), shape.kv_heads, shape.head_dim, 0};
+    layout.draft = {drafter->decoder.layer_count(), shape.kv_heads, shape.head_dim, 0,
+                    options.host_embeddings};
   }
   return layout;
 }
@@ -87,7 +88,7 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout) {
   // Cursors are a few bytes a row and are counted with the conv rings.
   needs.conv_ring_per_row = layout.conv_ring_bytes_per_row() + layout.cursor_bytes_per_row();
   needs.null_row = layout.cursor_bytes_per_row();
-  needs.kv_per_token = layout.kv_bytes_per_token();
+  needs.kv_per_token = layout.kv_bytes_per_token() - layout.host_kv_bytes_per_token();
   needs.page_tokens = layout.page_tokens;
   return needs;
 }
@@ -240,20 +241,19 @@ Status check_drafter(const EngineOptions& options, const ModelConfig& config) {
   return {};
 }
 
+bool drafts_on_host(const EngineOptions& options) {
+  return options.device == DeviceKind::cuda && has_draft_model(options.speculation.algorithm);
+}
+
 Status check_device(const EngineOptions& options) {
   if (options.device == DeviceKind::cpu) return {};
   if (options.activations == DType::f32) {
     return refuse("--dtype", name_of(*options.activations), "auto or bfloat16 with --device cuda");
   }
-  const SpeculativeAlgorithm algorithm = options.speculation.algorithm;
-  if (algorithm != SpeculativeAlgorithm::none && algorithm != SpeculativeAlgorithm::ngram) {
-    return refuse("--speculative-algorithm", name_of(algorithm),
-                  "none or NGRAM with --device cuda");
-  }
-  if (options.deterministic) {
-    return Error{
-        "--deterministic: not with --device cuda, whose matrix products depend on the size "
-        "of the batch; expected --device cpu"};
+  // The drafter needs the target's embedding, of which dummy weights have none on the host.
+  if (drafts_on_host(options) && options.load_format == LoadFormat::dummy) {
+    return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
+                  "none, NGRAM or EAGLE with --device cuda and --load-format dummy");
   }
   return {};
 }
@@ -309,7 +309,7 @@ StepLimits step_limits(const EngineOptions& options) {
 ModelSizes model_sizes(const EngineOptions& options) {
   // A prompt chunk is a row, too, and a step has no more rows than tokens.
   const int rows = std::min(options.step_tokens, 2 * planned_rows(options));
-  return {rows, step_limits(options).logit_rows, options.page_tokens};
+  return {rows, step_limits(options).logit_rows, options.page_tokens, options.graphs};
 }
 
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,
@@ -320,8 +320,11 @@ Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig
   MemoryNeeds needs = sequence_needs(layout);
   needs.budget = options.memory_budget > 0 ? options.memory_budget : available_memory();
   needs.weights = weights.model;
-  needs.drafter = weights.drafter + drafter_bytes(options, config, model_options, block, threads,
-                                                  planned_rows(options));
+  if (!drafts_on_host(options)) needs.drafter = weights.drafter;
+  if (options.device == DeviceKind::cpu) {
+    needs.drafter +=
+        drafter_bytes(options, config, model_options, block, threads, planned_rows(options));
+  }
   needs.context_length = options.context_length;
   needs.max_running_requests = options.max_running_requests;
   needs.max_useful_requests = max_useful_requests(options);

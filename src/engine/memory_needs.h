@@ -85,6 +85,10 @@ StepLimits step_limits(const EngineOptions& options);
 // The same as a model is made for.
 ModelSizes model_sizes(const EngineOptions& options);
 
+// Whether the drafter computes on the host, whatever the device: then it is not in the device's
+// plan, and the target's embedding and head stay on the host, too.
+bool drafts_on_host(const EngineOptions& options);
+
 // The bytes of weights: the model's, and those of a drafter that has its own.
 struct WeightBytes {
   std::int64_t model = 0;

@@ -96,15 +96,18 @@ Result<std::span<const float>> Runner::evaluate(std::span<const StepRow> rows) {
   const auto begun = begin(rows);
   if (!begun) return begun.error();
   const std::span<float> logits = logits_.span().first(begun->logit_rows * logits_stride_);
-  const std::size_t width = taps_.size() * static_cast<std::size_t>(model_.config().hidden_size);
-  const HiddenTaps hidden{taps_, hidden_.span().first(begun->batch.tokens.size() * width)};
-  REPLAYSSM_TRY(model_.forward(begun->batch, memory_.views(), logits, hidden));
+  REPLAYSSM_TRY(model_.forward(begun->batch, memory_.views(), logits,
+                               hidden_taps(begun->batch.tokens.size())));
   return std::span<const float>(logits);
 }
 
+HiddenTaps Runner::hidden_taps(std::size_t tokens) {
+  const std::size_t width = taps_.size() * static_cast<std::size_t>(model_.config().hidden_size);
+  return {taps_, hidden_.span().first(tokens * width)};
+}
+
 bool Runner::best_suffices(std::span<const StepRow> rows) const {
-  return model_.picks_best() && taps_.empty() &&
-         std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
+  return model_.picks_best() && std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
            const SamplingParams& sampling = row.sequence->sampling.params();
            return row.logits == 0 || (sampling.greedy() && !sampling.penalises() &&
                                       (row.rules == nullptr || row.rules->best_suffices()));
@@ -115,7 +118,8 @@ Result<std::span<const TokenId>> Runner::evaluate_best(std::span<const StepRow> 
   const auto begun = begin(rows);
   if (!begun) return begun.error();
   best_.resize(begun->logit_rows);
-  REPLAYSSM_TRY(model_.forward_best(begun->batch, memory_.views(), best_));
+  REPLAYSSM_TRY(model_.forward_best(begun->batch, memory_.views(), best_,
+                                    hidden_taps(begun->batch.tokens.size())));
   return std::span<const TokenId>(best_);
 }
 

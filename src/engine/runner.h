@@ -73,6 +73,7 @@ class Runner {
     std::size_t logit_rows = 0;
   };
   Result<Begun> begin(std::span<const StepRow> rows);
+  HiddenTaps hidden_taps(std::size_t tokens);
   void count(const StepRow& row);
 
   Model& model_;

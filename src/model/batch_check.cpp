@@ -1,5 +1,7 @@
 #include "model/batch_check.h"
 
+#include <algorithm>
+
 namespace replayssm {
 namespace {
 
@@ -91,6 +93,58 @@ Status check_batch(const Batch& batch, const SequenceViews& memory, std::size_t 
   const std::size_t wanted = logit_rows * static_cast<std::size_t>(config.vocab_rows);
   if (logits != wanted) return refuse("logits", logits, fmt::format("{} elements", wanted));
   return {};
+}
+
+Status check_draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
+                   const KvView& kv, std::size_t hidden, const ModelConfig& config,
+                   const ModelOptions& options) {
+  if (tokens.size() > static_cast<std::size_t>(options.max_step_tokens)) {
+    return refuse("draft: tokens", tokens.size(),
+                  fmt::format("at most {}", options.max_step_tokens));
+  }
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= config.vocab_size) {
+      return refuse("draft: token", token, fmt::format("0 .. {}", config.vocab_size - 1));
+    }
+  }
+  int total = 0;
+  for (const DraftRow& row : rows) {
+    const int end = row.start.tokens + row.tokens;
+    if (row.start.tokens < 1 || row.tokens < 1 || row.first_token != total) {
+      return refuse("draft: row",
+                    fmt::format("{} tokens from {} at position {}", row.tokens, row.first_token,
+                                row.start.tokens),
+                    fmt::format("at least 1, from {}, at a position above 0", total));
+    }
+    if (static_cast<int>(row.pages.size()) * kv.page_tokens < end) {
+      return refuse("draft: pages of a row", row.pages.size(),
+                    fmt::format("those of {} positions", end));
+    }
+    total += row.tokens;
+  }
+  const std::size_t wanted = tokens.size() * static_cast<std::size_t>(config.hidden_size);
+  if (static_cast<std::size_t>(total) != tokens.size() || hidden != wanted) {
+    return refuse("draft: elements of hidden", hidden, fmt::format("{}", wanted));
+  }
+  return {};
+}
+
+std::size_t wanted_rows(std::span<const DraftRow> rows) {
+  return static_cast<std::size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const DraftRow& row) { return row.logits; }));
+}
+
+Status check_taps(const HiddenTaps& hidden, std::size_t tokens, const ModelConfig& config) {
+  for (const int tap : hidden.taps) {
+    if (tap < kTapFinalNorm || tap >= config.layer_count()) {
+      return refuse("hidden.taps", tap,
+                    fmt::format("{} .. {}", kTapFinalNorm, config.layer_count() - 1));
+    }
+  }
+  const std::size_t wanted =
+      tokens * hidden.taps.size() * static_cast<std::size_t>(config.hidden_size);
+  if (hidden.values.size() == wanted) return {};
+  return refuse("hidden.values", hidden.values.size(), fmt::format("{} elements", wanted));
 }
 
 }  // namespace replayssm

@@ -15,4 +15,16 @@ namespace replayssm {
 Status check_batch(const Batch& batch, const SequenceViews& memory, std::size_t logits,
                    const ModelConfig& config, const ModelOptions& options);
 
+// The same for a draft head: also rows that begin at position 0; `hidden`: elements of the hidden
+// states.
+Status check_draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
+                   const KvView& kv, std::size_t hidden, const ModelConfig& config,
+                   const ModelOptions& options);
+
+// Rows that want logits.
+std::size_t wanted_rows(std::span<const DraftRow> rows);
+
+// Taps that the model does not have, or values of the wrong size.
+Status check_taps(const HiddenTaps& hidden, std::size_t tokens, const ModelConfig& config);
+
 }  // namespace replayssm

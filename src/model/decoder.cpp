@@ -53,7 +53,7 @@ class Decoder final : public Model {
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
                  const HiddenTaps& hidden) override {
     REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
-    REPLAYSSM_TRY(check_taps(hidden, batch.tokens.size()));
+    REPLAYSSM_TRY(check_taps(hidden, batch.tokens.size(), config_));
     if (batch.tokens.empty()) return {};
     step_.begin(batch, weights_.embedding);
     report("embedding", activations().hidden, config_.hidden_size);
@@ -92,19 +92,6 @@ class Decoder final : public Model {
     if (!observer_) return;
     observer_(name,
               {values, static_cast<std::size_t>(step_.tokens()) * static_cast<std::size_t>(width)});
-  }
-
-  Status check_taps(const HiddenTaps& hidden, std::size_t tokens) const {
-    for (const int tap : hidden.taps) {
-      if (tap < kTapFinalNorm || tap >= config_.layer_count()) {
-        return refuse("hidden.taps", tap,
-                      fmt::format("{} .. {}", kTapFinalNorm, config_.layer_count() - 1));
-      }
-    }
-    const std::size_t wanted =
-        tokens * hidden.taps.size() * static_cast<std::size_t>(config_.hidden_size);
-    if (hidden.values.size() == wanted) return {};
-    return refuse("hidden.values", hidden.values.size(), fmt::format("{} elements", wanted));
   }
 
   // Copies `values`, [tokens, hidden_size], to where `tap` is asked for.

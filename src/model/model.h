@@ -64,6 +64,8 @@ struct ModelOptions {
   // Whole-model bits independent of batch mates, splits and thread count.
   bool deterministic = false;
   bool draft_head = false;  // load the checkpoint's mtp.* tensors, too
+  // Model::embedding() and head() are there for the host also where the model is on a device.
+  bool host_embeddings = false;
   LoadFormat load_format = LoadFormat::checkpoint;
   // The most tokens of one step. Workspace is allocated for it at load; a larger batch is refused.
   int max_step_tokens = 512;
@@ -103,6 +105,15 @@ class DraftHead {
   // max_step_tokens tokens.
   virtual Status draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
                        const KvView& kv, std::span<float> hidden, std::span<float> logits) = 0;
+
+  // As Model::picks_best() and Model::forward_best().
+  //   best [rows with logits]
+  virtual bool picks_best() const { return false; }
+  virtual Status draft_best(std::span<const TokenId> /*tokens*/, std::span<const DraftRow> /*rows*/,
+                            const KvView& /*kv*/, std::span<float> /*hidden*/,
+                            std::span<TokenId> /*best*/) {
+    return Error{"draft_best: not built for this device"};
+  }
 };
 
 struct WeightMatrix;
@@ -134,11 +145,11 @@ class Model {
 
   // Whether forward_best() is built: for a model on a device, whose logits are far from the host.
   virtual bool picks_best() const { return false; }
-  // As forward() without hidden states, and hands out of every row of logits its best token alone:
-  // that of the largest logit, the smallest id among equals; -1 where a logit is not finite.
+  // As forward(), and hands out of every row of logits its best token alone: that of the largest
+  // logit, the smallest id among equals; -1 where a logit is not finite.
   //   best [sum of rows' logits]
   virtual Status forward_best(const Batch& /*batch*/, const SequenceViews& /*memory*/,
-                              std::span<TokenId> /*best*/) {
+                              std::span<TokenId> /*best*/, const HiddenTaps& /*hidden*/) {
     return Error{"forward_best: not built for this device"};
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/attention_layer.h"
+#include "model/batch_check.h"
 #include "model/decoder_blocks.h"
 #include "model/norm.h"
 
@@ -21,48 +22,14 @@ std::int64_t MtpHead::scratch_bytes(const ModelConfig& config, int tokens) {
   return std::int64_t{tokens} * 2 * config.hidden_size * static_cast<std::int64_t>(sizeof(float));
 }
 
-Status MtpHead::check(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
-                      const KvView& kv, std::size_t hidden, std::size_t logits) const {
-  const ModelConfig& config = step_.config();
-  if (tokens.size() > static_cast<std::size_t>(step_.options().max_step_tokens)) {
-    return refuse("draft: tokens", tokens.size(),
-                  fmt::format("at most {}", step_.options().max_step_tokens));
-  }
-  for (const TokenId token : tokens) {
-    if (token < 0 || token >= config.vocab_size) {
-      return refuse("draft: token", token, fmt::format("0 .. {}", config.vocab_size - 1));
-    }
-  }
-  int total = 0;
-  std::size_t logit_rows = 0;
-  for (const DraftRow& row : rows) {
-    const int end = row.start.tokens + row.tokens;
-    if (row.start.tokens < 1 || row.tokens < 1 || row.first_token != total) {
-      return refuse("draft: row",
-                    fmt::format("{} tokens from {} at position {}", row.tokens, row.first_token,
-                                row.start.tokens),
-                    fmt::format("at least 1, from {}, at a position above 0", total));
-    }
-    if (static_cast<int>(row.pages.size()) * kv.page_tokens < end) {
-      return refuse("draft: pages of a row", row.pages.size(),
-                    fmt::format("those of {} positions", end));
-    }
-    total += row.tokens;
-    logit_rows += row.logits ? 1 : 0;
-  }
-  const std::size_t width = static_cast<std::size_t>(config.hidden_size);
-  if (static_cast<std::size_t>(total) != tokens.size() || hidden != tokens.size() * width ||
-      logits != logit_rows * static_cast<std::size_t>(config.vocab_rows)) {
-    return refuse("draft: elements of hidden and logits", fmt::format("{} and {}", hidden, logits),
-                  fmt::format("{} and {}", tokens.size() * width,
-                              logit_rows * static_cast<std::size_t>(config.vocab_rows)));
-  }
-  return {};
-}
-
 Status MtpHead::draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
                       const KvView& kv, std::span<float> hidden, std::span<float> logits) {
-  REPLAYSSM_TRY(check(tokens, rows, kv, hidden.size(), logits.size()));
+  REPLAYSSM_TRY(check_draft(tokens, rows, kv, hidden.size(), step_.config(), step_.options()));
+  const std::size_t wanted_logits =
+      wanted_rows(rows) * static_cast<std::size_t>(step_.config().vocab_rows);
+  if (logits.size() != wanted_logits) {
+    return refuse("draft: elements of logits", logits.size(), fmt::format("{}", wanted_logits));
+  }
   if (tokens.empty()) return {};
   spans_.clear();
   for (const DraftRow& row : rows) {

@@ -25,9 +25,6 @@ class MtpHead final : public DraftHead {
   static std::int64_t scratch_bytes(const ModelConfig& config, int tokens);
 
  private:
-  Status check(std::span<const TokenId> tokens, std::span<const DraftRow> rows, const KvView& kv,
-               std::size_t hidden, std::size_t logits) const;
-
   const MtpWeights& weights_;
   const WeightMatrix& embedding_;
   const WeightMatrix& head_;

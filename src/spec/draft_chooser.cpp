@@ -37,6 +37,12 @@ bool DraftChooser::choose(DraftRequest& request, std::span<const float> logits) 
   return true;
 }
 
+bool DraftChooser::choose(DraftRequest& request, TokenId best) {
+  if (best < 0) return false;
+  request.drafts.push_back({best, {}});
+  return true;
+}
+
 bool DraftChooser::choose(DraftRequest& request, std::span<const DraftCandidate> candidates) {
   const auto finite = [](const DraftCandidate& each) { return std::isfinite(each.score); };
   if (candidates.empty() || !std::all_of(candidates.begin(), candidates.end(), finite)) {

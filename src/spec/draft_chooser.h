@@ -21,9 +21,13 @@ class DraftChooser {
   // The same among candidates: the first of the best, or drawn from their softmax at the request's
   // temperature.
   bool choose(DraftRequest& request, std::span<const DraftCandidate> candidates);
+  // The same where the model has picked the best token; negative: none. Only without draws().
+  static bool choose(DraftRequest& request, TokenId best);
+
+  // Whether the request's drafts are drawn, not the most likely tokens.
+  bool draws(const DraftRequest& request) const { return sampled_ && !request.sampling->greedy(); }
 
  private:
-  bool draws(const DraftRequest& request) const { return sampled_ && !request.sampling->greedy(); }
   void append_drawn(DraftRequest& request, const TokenDistribution& distribution);
 
   bool sampled_;

@@ -51,7 +51,12 @@ void MtpDrafter::add_token(TokenId token, const float* hidden) {
   }
 }
 
-Status MtpDrafter::run(int logit_rows) {
+Status MtpDrafter::run(int logit_rows, bool pick_best) {
+  if (pick_best) {
+    best_.resize(static_cast<std::size_t>(logit_rows));
+    return head_.draft_best(tokens_, rows_, kv_, hidden_.span().first(tokens_.size() * width_),
+                            best_);
+  }
   return head_.draft(tokens_, rows_, kv_, hidden_.span().first(tokens_.size() * width_),
                      logits_.span().first(static_cast<std::size_t>(logit_rows) * vocab_rows_));
 }
@@ -71,7 +76,7 @@ Status MtpDrafter::observe(std::span<const CommittedTokens> rows) {
       add_token(row.sequence.tokens[static_cast<std::size_t>(row.first + i)], hidden);
     }
   }
-  REPLAYSSM_TRY(run(0));
+  REPLAYSSM_TRY(run(0, false));
   for (const CommittedTokens& row : rows) {
     const float* last = row.features + static_cast<std::size_t>(row.count - 1) * width_;
     row.sequence.memory->features.assign(last, last + width_);
@@ -90,6 +95,9 @@ Status MtpDrafter::propose(std::span<DraftRequest> rows) {
     const DraftedSequence& sequence = rows[r].sequence;
     add_token(sequence.tokens.back(), hidden_before(sequence, sequence.committed()));
   }
+  const bool pick_best = head_.picks_best() &&
+                         std::none_of(rows.begin(), rows.end(),
+                                      [&](const DraftRequest& row) { return chooser_.draws(row); });
   for (int draft = 0; !open_.empty(); ++draft) {
     rows_.clear();
     for (std::size_t i = 0; i < open_.size(); ++i) {
@@ -97,14 +105,17 @@ Status MtpDrafter::propose(std::span<DraftRequest> rows) {
       rows_.push_back(
           {Depth{sequence.committed() + draft}, static_cast<int>(i), 1, sequence.pages, true});
     }
-    REPLAYSSM_TRY(run(static_cast<int>(open_.size())));
+    REPLAYSSM_TRY(run(static_cast<int>(open_.size()), pick_best));
     // Those that go on move up, with the head's output as the hidden state before the draft.
     std::size_t kept = 0;
     tokens_.clear();
     for (std::size_t i = 0; i < open_.size(); ++i) {
       DraftRequest& request = rows[open_[i]];
-      const auto logits = logits_.span().subspan(i * vocab_rows_, vocab_size_);
-      if (!chooser_.choose(request, logits)) continue;
+      const bool chosen =
+          pick_best
+              ? DraftChooser::choose(request, best_[i])
+              : chooser_.choose(request, logits_.span().subspan(i * vocab_rows_, vocab_size_));
+      if (!chosen) continue;
       if (static_cast<int>(request.drafts.size()) == std::min(request.most, sizes_.most_drafts)) {
         continue;
       }

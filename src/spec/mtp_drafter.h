@@ -39,7 +39,7 @@ class MtpDrafter final : public Drafter {
 
   void add_row(const DraftedSequence& sequence, int first, int count, bool logits);
   void add_token(TokenId token, const float* hidden);
-  Status run(int logit_rows);
+  Status run(int logit_rows, bool pick_best);
 
   DraftHead& head_;
   KvView kv_;
@@ -54,6 +54,7 @@ class MtpDrafter final : public Drafter {
   std::vector<DraftRow> rows_;
   AlignedBuffer<float> hidden_;    // [step_tokens or rows, hidden_size]
   AlignedBuffer<float> logits_;    // [rows, vocab_rows]
+  std::vector<TokenId> best_;      // [rows], where the head picks them
   std::vector<std::size_t> open_;  // requests that want another draft
 };
 

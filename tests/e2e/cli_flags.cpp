@@ -114,6 +114,8 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
        "--speculative-draft-model-path /: /config.json: no such file"},
       {{"eval", "--speculative-algorithm", "EAGLE3"},
        "NEXTN or MTP for the model's own draft head"},
+      {{"generate", "--prompt", "a", "--disable-cuda-graph"},
+       "--disable-cuda-graph: needs --device cuda"},
       {{"serve", "--speculative-num-draft-tokens", "4"},
        "--speculative-num-draft-tokens: needs --speculative-algorithm"},
       {{"generate", "--prompt", "a", "--speculative-algorithm", "EAGLE",
@@ -152,6 +154,16 @@ TEST(CliFlags, ADirectoryThatIsNoCheckpointIsRefusedByFile) {
     EXPECT_NE(result.err.find("docs/config.json"), std::string::npos) << result.err;
     EXPECT_EQ(lines(result.err), 1) << result.err;
   }
+}
+
+// It computes on the host, where weights that a GPU makes at random are not.
+TEST(CliFlags, ABlockDrafterBesideAModelOnAGpuNeedsACheckpoint) {
+  const auto result = run_program({"generate", "--prompt", "a", "--device", "cuda", "--load-format",
+                                   "dummy", "--speculative-algorithm", "DFLASH"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("none, NGRAM or EAGLE with --device cuda and --load-format dummy"),
+            std::string::npos)
+      << result.err;
 }
 
 }  // namespace

@@ -134,5 +134,33 @@ TEST(CliPlan, WithReplayOffThereAreNoRings) {
   EXPECT_EQ(off["bytes"]["record rings"], 0);
 }
 
+// What is on the GPU: a draft head's weights and layer are; a block drafter, with its part of the
+// pages, is on the host, as what is kept for any drafter.
+TEST(CliPlan, OnAGpuOnlyWhatIsThereIsCounted) {
+  const auto planned = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"plan", "--json", "--memory", "2GiB", "--device", "cuda",
+                                 "--max-running-requests", "4", "--context-length", "512"});
+    const auto result = run_program(flags);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out, nullptr, false);
+  };
+  const json plain = planned({});
+  const json deterministic = planned({"--deterministic"});
+  // Attention that is not split keeps no partial results.
+  EXPECT_LT(deterministic["bytes"]["workspace"], plain["bytes"]["workspace"]);
+  const json eagle = planned({"--speculative-algorithm", "EAGLE"});
+  const json ngram =
+      planned({"--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "4"});
+  EXPECT_GT(eagle["bytes"]["drafter"], 0);
+  EXPECT_GT(eagle["bytes"]["workspace"], ngram["bytes"]["workspace"]);
+  // Three attention layers instead of the model's two.
+  EXPECT_EQ(2 * eagle["bytes"]["KV pages"].get<std::int64_t>(),
+            3 * ngram["bytes"]["KV pages"].get<std::int64_t>());
+  const json dflash = planned({"--speculative-algorithm", "DFLASH"});
+  EXPECT_FALSE(dflash["bytes"].contains("drafter"));
+  EXPECT_EQ(dflash["bytes"]["KV pages"], ngram["bytes"]["KV pages"]);
+  EXPECT_GT(dflash["kv_bytes_per_token"], plain["kv_bytes_per_token"]);
+}
+
 }  // namespace
 }  // namespace replayssm

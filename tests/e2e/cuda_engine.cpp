@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/random_stream.h"
 #include "engine/logprobs.h"
 #include "small_engine.h"
 #include "source_dir.h"
@@ -82,6 +83,15 @@ std::vector<double> logprobs_of(Engine& engine, const std::vector<TokenId>& text
     EXPECT_TRUE(engine.runner().commit().ok());
   }
   return out;
+}
+
+double relative_distance(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(double{a[i]} - b[i], 2);
+    size += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(difference / size);
 }
 
 double mean_distance(const std::vector<double>& a, const std::vector<double>& b) {
@@ -212,6 +222,93 @@ TEST_P(CudaEngine, TheBestTokenIsTheLargestLogits) {
     EXPECT_EQ(best->front(), argmax(engine_->runner().logits_row(logits, 0)));
     ASSERT_TRUE(engine_->runner().commit().ok());
   }
+}
+
+// Two models that round activations to bf16 are this far from each other; see
+// tests/e2e/parity_bfloat16.cpp, whose models have half as many layers.
+constexpr double kBfloat16Distance = 3e-2;
+
+// From separate launches and from a graph, with several rows and with one.
+TEST_P(CudaEngine, HiddenStatesAreThoseOfTheCpu) {
+  constexpr int kTaps[] = {3, kTapEmbedding, kTapFinalNorm};
+  EngineOptions on_cpu = tiny_options(DeviceKind::cpu);
+  on_cpu.state_type = GetParam();
+  on_cpu.activations = DType::bf16;
+  const auto cpu = make_engine(on_cpu);
+  const std::vector<TokenId> text = random_prompt(*engine_, 60, 10);
+  std::vector<std::vector<float>> hidden;
+  for (Engine* engine : {cpu.get(), engine_.get()}) {
+    engine->runner().keep_hidden(kTaps);
+    Sequence sequence = begin(*engine, text);
+    std::vector<float>& all = hidden.emplace_back();
+    for (int n = 0; n < 12; ++n) {
+      step(*engine, sequence, n == 0 ? 40 : 1, n == 0 ? Phase::prefill : Phase::decode, 1);
+      const auto of_row = engine->runner().hidden_of(0);
+      all.insert(all.end(), of_row.begin(), of_row.end());
+    }
+    engine->runner().keep_hidden({});
+  }
+  ASSERT_EQ(hidden[0].size(), hidden[1].size());
+  ASSERT_EQ(hidden[0].size(), 51u * 3u * static_cast<std::size_t>(engine_->config().hidden_size));
+  const double distance = relative_distance(hidden[1], hidden[0]);
+  RecordProperty("distance", std::to_string(distance));
+  EXPECT_LT(distance, kBfloat16Distance);
+}
+
+// The same hidden states in, a prompt and then token by token: the same logits out, and what the
+// GPU picks is the largest of its own.
+TEST_P(CudaEngine, TheDraftHeadComputesWhatTheCpusDoes) {
+  constexpr int kPrompt = 37, kTokens = 45;
+  std::vector<std::vector<float>> logits, outputs;
+  std::vector<TokenId> picked;
+  for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+    EngineOptions options = tiny_options(device);
+    options.state_type = GetParam();
+    options.activations = DType::bf16;
+    options.speculation.algorithm = SpeculativeAlgorithm::mtp;
+    const auto engine = make_engine(options);
+    ASSERT_NE(engine, nullptr);
+    DraftHead& head = *engine->draft_head();
+    const auto width = static_cast<std::size_t>(engine->config().hidden_size);
+    const auto stride = static_cast<std::size_t>(engine->config().vocab_rows);
+    const KvView kv = engine->memory().pages().kv(engine->memory().layout().attention_layers);
+    const std::vector<TokenId> text = random_prompt(*engine, kTokens, 11);
+    Sequence sequence = begin(*engine, text);
+    ASSERT_TRUE(engine->prepare({&sequence, kTokens, Phase::prefill}).ok());
+    std::vector<float>& all = logits.emplace_back();
+    std::vector<float>& states = outputs.emplace_back();
+    for (int at = 1; at < kTokens;) {
+      const int tokens = at == 1 ? kPrompt - 1 : 1;
+      std::vector<float> hidden(static_cast<std::size_t>(tokens) * width);
+      for (std::size_t i = 0; i < hidden.size(); ++i) {
+        hidden[i] =
+            static_cast<float>(2 * uniform_at(7, static_cast<std::uint64_t>(at) * 100000 + i) - 1);
+      }
+      const DraftRow row{Depth{at}, 0, tokens, sequence.memory.pages(), true};
+      const auto of_row =
+          std::span(text).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(tokens));
+      std::vector<float> out(stride), given = hidden;
+      ASSERT_TRUE(head.draft(of_row, {&row, 1}, kv, hidden, out).ok());
+      all.insert(all.end(), out.begin(), out.begin() + engine->config().vocab_size);
+      states.insert(states.end(), hidden.begin(), hidden.end());
+      if (head.picks_best()) {
+        TokenId best = -1;
+        ASSERT_TRUE(head.draft_best(of_row, {&row, 1}, kv, given, {&best, 1}).ok());
+        EXPECT_EQ(given, hidden);
+        EXPECT_EQ(best, argmax(std::span<const float>(out).first(
+                            static_cast<std::size_t>(engine->config().vocab_size))));
+        picked.push_back(best);
+      }
+      at += tokens;
+    }
+  }
+  EXPECT_EQ(picked.size(), static_cast<std::size_t>(1 + kTokens - kPrompt));
+  const double of_logits = relative_distance(logits[1], logits[0]);
+  const double of_states = relative_distance(outputs[1], outputs[0]);
+  RecordProperty("distance_logits", std::to_string(of_logits));
+  RecordProperty("distance_states", std::to_string(of_states));
+  EXPECT_LT(of_logits, kBfloat16Distance);
+  EXPECT_LT(of_states, kBfloat16Distance);
 }
 
 TEST_P(CudaEngine, EverythingIsGivenBack) {

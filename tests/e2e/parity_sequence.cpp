@@ -19,7 +19,7 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 
-SequenceLayout layout_of(const ModelConfig& config, const ModelOptions& options) {
+SequenceLayout layout_of(const ModelConfig& config, const ModelOptions& options, DType state_type) {
   SequenceLayout layout;
   layout.linear_layers = config.count(LayerKind::linear);
   layout.attention_layers = config.count(LayerKind::attention);
@@ -29,19 +29,23 @@ SequenceLayout layout_of(const ModelConfig& config, const ModelOptions& options)
   layout.geometry = options.geometry;
   layout.recurrence = options.recurrence;
   layout.activation_type = options.activations;
+  layout.state_type = layout.correction_type = state_type;
   return layout;
 }
 
 }  // namespace
 
 ParitySequence::ParitySequence(const std::filesystem::path& checkpoint, const ModelOptions& options,
-                               int threads)
-    : pool_(threads), ops_(make_cpu_ops(pool_)) {
-  model_ = must(Model::load(checkpoint, options, pool_, *ops_));
-  const SequenceLayout layout = layout_of(model_->config(), options);
+                               DeviceKind device, DType state_type, int threads)
+    : pool_(threads), device_(must(make_device(device, pool_))), ops_(&device_->ops()) {
+  ModelSizes most;
+  most.rows = 1;
+  most.logit_rows = kMostTokens;
+  model_ = must(device_->load_model(checkpoint, options, most));
+  const SequenceLayout layout = layout_of(model_->config(), options, state_type);
   PoolSizes sizes;
   sizes.pages = layout.pages_for(kMostTokens);
-  memory_ = std::make_unique<SequenceMemory>(layout, sizes, Poison::on);
+  memory_ = must(SequenceMemory::make(layout, sizes, device_->memory(), Poison::on));
   sequence_ = must(memory_->admit());
   model_->observe([this](std::string_view name, std::span<const float> values) {
     std::vector<float>& all = observed_[std::string(name)];

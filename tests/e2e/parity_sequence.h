@@ -12,6 +12,7 @@
 
 #include "cache/sequence_memory.h"
 #include "core/thread_pool.h"
+#include "engine/device.h"
 #include "model/model.h"
 #include "ops/linear_ops.h"
 
@@ -20,7 +21,9 @@ namespace replayssm {
 // Throws std::runtime_error with the message of any Error, so that a test stops there.
 class ParitySequence {
  public:
+  // `options.geometry` is the device's.
   ParitySequence(const std::filesystem::path& checkpoint, const ModelOptions& options,
+                 DeviceKind device = DeviceKind::cpu, DType state_type = DType::f32,
                  int threads = 2);
 
   // Evaluate tokens after those before them, and return the logits of each, [tokens, vocab_size].
@@ -33,7 +36,7 @@ class ParitySequence {
   }
 
   // The state of a linear layer (its ordinal among those) with every committed token in it,
-  // [value_heads, V, K]; leaves the sequence as it was.
+  // [value_heads, V, K]; leaves the sequence as it was. CPU only.
   std::vector<float> state(int linear_layer);
 
   const ModelConfig& config() const { return model_->config(); }
@@ -42,7 +45,8 @@ class ParitySequence {
   std::vector<float> step(std::span<const TokenId> tokens, Phase phase);
 
   ThreadPool pool_;
-  std::unique_ptr<LinearOps> ops_;
+  std::unique_ptr<Device> device_;
+  LinearOps* ops_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SequenceMemory> memory_;
   Residence sequence_;

@@ -28,7 +28,8 @@ struct Setting {
   int step_tokens = 64;
   SpeculativeAlgorithm drafter = SpeculativeAlgorithm::none;
   const DrafterKind* block_drafter = nullptr;
-  int spare_pages = -1;    // beyond what one request can need; -1: as many as are useful
+  int spare_pages = -1;  // beyond what one request can need; -1: as many as are useful
+  DeviceKind device = DeviceKind::cpu;
   bool sanitized = false;  // also under sanitizers, where a round takes thirty times as long
 };
 
@@ -41,7 +42,15 @@ EngineOptions options_of(const Setting& setting) {
   options.step_tokens = setting.step_tokens;
   options.kept_sequences_least = 5;
   options.speculation.algorithm = setting.drafter;
-  if (setting.drafter == SpeculativeAlgorithm::mtp) {
+  if (setting.device == DeviceKind::cuda) {
+    options = on_gpu(options);
+    if (has_draft_model(setting.drafter)) {
+      const bool dspark = setting.drafter == SpeculativeAlgorithm::dspark;
+      options.speculation.draft_model_path =
+          source_dir() / "models" / (dspark ? "tiny-dspark" : "tiny-dflash2");
+      options.speculation.step_rates = "none";
+    }
+  } else if (setting.drafter == SpeculativeAlgorithm::mtp) {
     static const TestCheckpoint with_head(kModelKinds[0]);
     static const bool added = (add_draft_head(with_head), true);
     options.model_path = added ? with_head.path() : "";
@@ -51,7 +60,7 @@ EngineOptions options_of(const Setting& setting) {
     // The smallest budget for the same rows, and so many pages more.
     const auto roomy = make_engine(options);
     const MemoryPlan& plan = roomy->plan();
-    const std::int64_t page = roomy->memory().layout().page_bytes();
+    const std::int64_t page = roomy->memory().pages().bytes() / plan.pages;
     const int context_pages = options.context_length / options.page_tokens;
     options.memory_budget = plan.used - (plan.pages - context_pages - setting.spare_pages) * page;
   }
@@ -99,6 +108,10 @@ class Cold {
 TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
   const Setting& setting = GetParam();
   if (tests::kSanitized && !setting.sanitized) GTEST_SKIP() << "the others run the same code";
+  if (setting.device == DeviceKind::cuda) {
+    const std::string absent = no_gpu();
+    if (!absent.empty()) GTEST_SKIP() << absent;
+  }
   const EngineOptions options = options_of(setting);
   Cold cold(options);
   int reused = 0;
@@ -250,7 +263,35 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "replay_off_priorities",
                 .recurrence = Recurrence::packed,
                 .host_bytes = kHostBytes,
-                .policy = SchedulePolicy::priority}),
+                .policy = SchedulePolicy::priority},
+        Setting{.name = "cuda_host_priorities",
+                .host_bytes = kHostBytes,
+                .policy = SchedulePolicy::priority,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_bfloat16_states_few_pages",
+                .state = DType::bf16,
+                .spare_pages = 2,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_ngram_host",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::ngram,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_draft_head_host",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::mtp,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_dflash_host",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::dflash,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_dspark_few_pages",
+                .state = DType::bf16,
+                .drafter = SpeculativeAlgorithm::dspark,
+                .spare_pages = 2,
+                .device = DeviceKind::cuda},
+        Setting{.name = "cuda_replay_off",
+                .recurrence = Recurrence::packed,
+                .device = DeviceKind::cuda}),
     [](const auto& each) { return each.param.name; });
 
 }  // namespace

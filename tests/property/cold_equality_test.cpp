@@ -1,7 +1,8 @@
 // Cold equals everything: however a sequence came to where it is, it holds the same bytes and says
 // the same tokens as one that was evaluated from the start. Hits at every depth that an entry
 // serves, from the pools and from the host, forks, pauses, chunk sizes, batch mates; both gates,
-// both state formats, every fold block; memory that nobody may read is NaN.
+// both state formats, every fold block; on a GPU, too, where there is one. Memory that nobody may
+// read is NaN.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -21,13 +22,23 @@ struct Setting {
   const char* model;
   DType state;
   int fold_block;
+  DeviceKind device = DeviceKind::cpu;
 };
 
 class ColdEquality : public ::testing::TestWithParam<Setting> {
  protected:
-  ColdEquality() : engine_(make_engine(options())), text_(random_prompt(*engine_, kText, 1)) {
+  void SetUp() override {
+    if (on_cuda()) {
+      const std::string absent = no_gpu();
+      if (!absent.empty()) GTEST_SKIP() << absent;
+    }
+    engine_ = make_engine(options());
+    ASSERT_NE(engine_, nullptr);
+    text_ = random_prompt(*engine_, kText, 1);
     for (unsigned i = 0; i < 8; ++i) mates_.push_back(random_prompt(*engine_, 40, 100 + i));
   }
+
+  static bool on_cuda() { return GetParam().device == DeviceKind::cuda; }
 
   static EngineOptions options() {
     EngineOptions options = small_options();
@@ -38,7 +49,7 @@ class ColdEquality : public ::testing::TestWithParam<Setting> {
     options.kept_sequences_least = 8;
     options.step_tokens = 128;
     options.logit_rows = 16;
-    return options;
+    return on_cuda() ? on_gpu(options) : options;
   }
 
   Sequence sequence_of(std::vector<TokenId> tokens, Residence resumed = {}) {
@@ -63,6 +74,9 @@ class ColdEquality : public ::testing::TestWithParam<Setting> {
         rows.push_back(Engine::next_row(others[i], 5));
       }
       if (rows.size() < 2) rows.push_back(row_of(sequence, until, chunk));
+      // Windows before chunks, as the scheduler has them.
+      std::stable_partition(rows.begin(), rows.end(),
+                            [](const StepRow& row) { return row.phase != Phase::prefill; });
       for (const StepRow& row : rows) ASSERT_TRUE(engine_->prepare(row).ok());
       const auto results = engine_->step(rows);
       ASSERT_TRUE(results.ok()) << results.error().message;
@@ -230,6 +244,7 @@ TEST_P(ColdEquality, TrackedCheckpointsPausesAndChoicesThroughTheScheduler) {
 
 // Without --deterministic, in float32: the same tokens.
 TEST_P(ColdEquality, WithoutDeterministicTokensAreEqualInFloat32) {
+  if (on_cuda()) GTEST_SKIP() << "activations on a GPU are bfloat16";
   EngineOptions options = this->options();
   options.deterministic = false;
   CachedEngine cached(options, 32, 1 << 26);
@@ -253,6 +268,9 @@ std::vector<Setting> settings() {
       }
     }
   }
+  all.push_back({"cuda_float32_L16", "", DType::f32, 16, DeviceKind::cuda});
+  all.push_back({"cuda_bfloat16_L8", "", DType::bf16, 8, DeviceKind::cuda});
+  all.push_back({"cuda_float32_L32", "", DType::f32, 32, DeviceKind::cuda});
   return all;
 }
 

@@ -1,6 +1,7 @@
 // A prefix cache over pools that the host cannot touch behaves as over its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -27,10 +28,11 @@ SequenceLayout small_layout() {
 class PrefixCacheTest : public InEitherSpace {
  protected:
   // A sequence of 13 tokens whose memory was written; as floats, the bytes are finite.
-  Residence written_sequence() {
-    Residence sequence = memory_.admit({Depth{13}, Depth{8}}).value();
+  Residence written_sequence() { return written_sequence(memory_); }
+  Residence written_sequence(SequenceMemory& memory) {
+    Residence sequence = memory.admit({Depth{13}, Depth{8}}).value();
     std::mt19937 random(3);
-    for (const MemoryRegion& region : regions_of(sequence)) {
+    for (const MemoryRegion& region : regions_of(memory, sequence)) {
       std::vector<std::byte> bytes(region.total());
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 0x3fu);
       put_bytes(space(), region, std::move(bytes));
@@ -39,25 +41,26 @@ class PrefixCacheTest : public InEitherSpace {
   }
 
   // States, conv tails, rings and pages of a sequence.
-  std::vector<MemoryRegion> regions_of(const Residence& sequence) {
-    const auto rings = memory_.rows().row_memory(sequence.row());
+  static std::vector<MemoryRegion> regions_of(SequenceMemory& memory, const Residence& sequence) {
+    const auto rings = memory.rows().row_memory(sequence.row());
     std::vector<MemoryRegion> all(rings.begin(), rings.end());
-    all.push_back(memory_.slots().tail_memory(sequence.base()));
-    for (const StateView& view : memory_.views().states) {
+    all.push_back(memory.slots().tail_memory(sequence.base()));
+    for (const StateView& view : memory.views().states) {
       float* state = static_cast<float*>(view.data) + sequence.base().value * view.slot_stride;
       all.push_back({reinterpret_cast<std::byte*>(state),
-                     memory_.layout().heads.state_elements() * sizeof(float)});
+                     memory.layout().heads.state_elements() * sizeof(float)});
     }
     for (const PageId page : sequence.pages()) {
-      all.push_back(memory_.pages().page_memory(page, memory_.layout().page_tokens)[0]);
+      all.push_back(memory.pages().page_memory(page, memory.layout().page_tokens)[0]);
     }
     return all;
   }
 
   // The image says all that a sequence reads.
-  std::vector<std::byte> image_of(const Residence& sequence) {
+  std::vector<std::byte> image_of(const Residence& sequence) { return image_of(memory_, sequence); }
+  std::vector<std::byte> image_of(SequenceMemory& memory, const Residence& sequence) {
     ByteWriter out;
-    EXPECT_TRUE(write_image(memory_, sequence, ops(), out).ok());
+    EXPECT_TRUE(write_image(memory, sequence, ops(), out).ok());
     return std::move(out).take();
   }
 
@@ -124,6 +127,44 @@ TEST_P(PrefixCacheTest, ACheckpointServesItsDepthWithTheConvTailInTheRing) {
   // It has no row of its own: to the host it goes by one that it borrows.
   ASSERT_TRUE(cache_.evict_one());
   EXPECT_TRUE(cache_.resume(cache_.find(depth, 8)).ok());
+}
+
+// A drafter on the host beside a model on a device: its keys and values are plain memory, and go
+// wherever the others go.
+TEST_P(PrefixCacheTest, ADraftersPagesOnTheHostTravelWithTheOthers) {
+  SequenceLayout layout = small_layout();
+  layout.draft = {2, 1, 64, 0, true};
+  SequenceMemory memory(layout, {4, 6, 24}, space(), Poison::on);
+  EXPECT_EQ(
+      memory.pages().bytes(),
+      24 * layout.page_tokens * (layout.kv_bytes_per_token() - layout.host_kv_bytes_per_token()));
+  PrefixCache cache(memory, ops(), {2, std::int64_t{1} << 22});
+  std::vector<std::byte> before;
+  {
+    Residence sequence = written_sequence(memory);
+    for (std::size_t i = 0; i < sequence.pages().size(); ++i) {
+      for (int layer = 1; layer < 3; ++layer) {
+        const KvView kv = memory.pages().kv(layer);
+        for (void* array : {kv.keys, kv.values}) {
+          const std::size_t bytes = memory.pages().position_bytes(layer) * 4;
+          std::fill_n(static_cast<std::byte*>(array) + sequence.pages()[i].value * bytes, bytes,
+                      static_cast<std::byte>(10 * i + layer));
+        }
+      }
+    }
+    before = image_of(memory, sequence);
+    // The last page is partial: a fork copies it.
+    const Residence fork = memory.fork(sequence).value();
+    EXPECT_EQ(image_of(memory, fork), before);
+    ASSERT_TRUE(cache.keep(tokens_, std::move(sequence)));
+  }
+  ASSERT_TRUE(cache.evict_one());
+  EXPECT_EQ(memory.pages().used(), 0);
+  // Into other pages than before, whose memory is poison by now.
+  const Residence other = memory.admit({Depth{5}, Depth{0}}).value();
+  const auto resumed = cache.resume(cache.find(tokens_, 13));
+  ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+  EXPECT_EQ(image_of(memory, *resumed), before);
 }
 
 }  // namespace

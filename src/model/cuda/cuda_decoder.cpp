@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "model/batch_check.h"
+#include "model/cuda/cuda_draft_head.h"
 #include "model/cuda/decoder_buffers.h"
 #include "model/cuda/decoder_kernels.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/gemm.h"
+#include "model/cuda/hidden_copies.h"
 #include "model/cuda/matvec.h"
 #include "model/cuda/paged_attention.h"
 #include "model/cuda/step_graphs.h"
@@ -40,10 +42,11 @@ class CudaDecoder final : public Model {
               cudaStream_t stream)
       : config_(config), options_(options), sizes_(sizes), stream_(stream) {}
 
-  Status load(const Weights& weights) {
+  Status load(Weights weights) {
     auto placed = DeviceWeights::copy_of(weights, config_);
     if (!placed) return placed.error();
     weights_ = std::move(*placed);
+    if (options_.host_embeddings) host_weights_ = std::move(weights);
     const auto limits = device_limits();
     if (!limits) return limits.error();
     limits_ = *limits;
@@ -54,14 +57,16 @@ class CudaDecoder final : public Model {
     if (!memory) return memory.error();
     memory_ = std::move(*memory);
     carve_activations(config_, step, memory_.as<std::byte>(), activations_);
-    auto gemm = Gemm::make();
+    auto gemm = options_.deterministic ? Gemm::make(FixedAlgorithms{options_.max_step_tokens})
+                                       : Gemm::make();
     if (!gemm) return gemm.error();
     gemm_.emplace(std::move(*gemm));
     auto tables = StepTables::make();
     if (!tables) return tables.error();
     tables_.emplace(std::move(*tables));
     if (config_.attention.heads > 0) {
-      auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows);
+      auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows,
+                                            AttentionOrder{options_.deterministic, 0});
       if (!attention) return attention.error();
       attention_.emplace(std::move(*attention));
       const std::vector<float> frequencies = rope_frequencies(config_.rope);
@@ -73,6 +78,24 @@ class CudaDecoder final : public Model {
       if (!copied) return copied.error();
       frequencies_ = std::move(*copied);
     }
+    return weights_.draft_head ? make_draft_head() : Status{};
+  }
+
+  Status make_draft_head() {
+    DraftHeadParts parts;
+    parts.config = &config_;
+    parts.options = &options_;
+    parts.weights = &*weights_.draft_head;
+    parts.embedding = weights_.embedding;
+    parts.head = weights_.head;
+    parts.frequencies = frequencies_.as<float>();
+    parts.pairs = pairs_;
+    parts.page_tokens = sizes_.page_tokens;
+    parts.gemm = &*gemm_;
+    parts.activations = &activations_;
+    auto head = make_cuda_draft_head(parts, stream_);
+    if (!head) return head.error();
+    draft_head_ = std::move(*head);
     return {};
   }
 
@@ -80,40 +103,50 @@ class CudaDecoder final : public Model {
   const ModelOptions& options() const override { return options_; }
   std::int64_t weight_bytes() const override { return weights_.bytes(); }
   std::int64_t workspace_bytes(int tokens, int logit_rows) const override {
-    return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows});
+    return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows}, options_.draft_head,
+                                options_.deterministic);
   }
-  // None for the host: drafters that share them are not built for cuda.
-  const WeightMatrix& embedding() const override { return none_; }
-  const WeightMatrix& head() const override { return none_; }
+  // Empty without options.host_embeddings.
+  const WeightMatrix& embedding() const override { return host_weights_.embedding; }
+  const WeightMatrix& head() const override { return host_weights_.head; }
+  DraftHead* draft_head() override { return draft_head_.get(); }
   void observe(LayerObserver observer) override { observer_ = std::move(observer); }
 
   bool picks_best() const override { return true; }
 
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
                  const HiddenTaps& hidden) override {
-    if (!hidden.taps.empty()) {
-      return refuse("hidden.taps", hidden.taps.size(), "none: not built for cuda");
-    }
     REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
+    REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};
     REPLAYSSM_TRY(evaluate(batch, memory));
-    return read_logits(logits);
+    REPLAYSSM_TRY(read_logits(logits));
+    hidden_copies_.widen(hidden.values);
+    return {};
   }
 
-  Status forward_best(const Batch& batch, const SequenceViews& memory,
-                      std::span<TokenId> best) override {
+  Status forward_best(const Batch& batch, const SequenceViews& memory, std::span<TokenId> best,
+                      const HiddenTaps& hidden) override {
     REPLAYSSM_TRY(check_batch(batch, memory,
                               best.size() * static_cast<std::size_t>(config_.vocab_rows), config_,
                               options_));
+    REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};
     REPLAYSSM_TRY(evaluate(batch, memory));
     static_assert(sizeof(TokenId) == sizeof(int));
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
         best.data(), activations_.best, best.size_bytes(), cudaMemcpyDeviceToHost, stream_)));
-    return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    hidden_copies_.widen(hidden.values);
+    return {};
   }
 
  private:
+  Status begin_taps(const HiddenTaps& hidden, std::size_t tokens) {
+    REPLAYSSM_TRY(check_taps(hidden, tokens, config_));
+    return hidden_copies_.set(hidden.taps, options_.max_step_tokens, config_.hidden_size);
+  }
+
   // What the kernels ask beyond what every device does.
   Status check_rows(const Batch& batch) const {
     bool chunk_before = false;
@@ -135,14 +168,15 @@ class CudaDecoder final : public Model {
   Status evaluate(const Batch& batch, const SequenceViews& memory) {
     REPLAYSSM_TRY(check_rows(batch));
     const int window = uniform_window(batch);
-    const bool graph = window > 0 && !observer_;
+    const bool graph = window > 0 && !observer_ && sizes_.graphs;
     if (graph) pad(batch, window, memory.cursors.null_row);
     REPLAYSSM_TRY(tables_->write(graph ? padded_ : batch, sizes_.page_tokens, stream_));
     if (attention_) REPLAYSSM_TRY(attention_->plan(tables_->attention(), graph, stream_));
     if (!graph) return launch_all(memory);
     const StepShape shape{tables_->windows().count, tables_->token_count(),
                           tables_->logit_rows(),    tables_->tokens(),
-                          memory.cursors.committed, attention_ ? attention_->cut_shape() : 0};
+                          memory.cursors.committed, attention_ ? attention_->cut_shape() : 0,
+                          hidden_copies_.version()};
     return graphs_.run(shape, stream_, [&] { return launch_all(memory); });
   }
 
@@ -177,6 +211,7 @@ class CudaDecoder final : public Model {
     const int width = config_.hidden_size;
     REPLAYSSM_TRY(launch_embed(
         {tables_->tokens(), weights_.embedding.data, activations_.hidden, tokens, width}, stream_));
+    REPLAYSSM_TRY(hidden_copies_.copy(kTapEmbedding, activations_.hidden, tokens, stream_));
     REPLAYSSM_TRY(report("embedding", activations_.hidden, width));
     std::size_t linear = 0, attention = 0;
     for (std::size_t n = 0; n < weights_.layers.size(); ++n) {
@@ -188,6 +223,7 @@ class CudaDecoder final : public Model {
                                     memory.kv[attention++]));
       }
       REPLAYSSM_TRY(mlp(layer));
+      REPLAYSSM_TRY(hidden_copies_.copy(static_cast<int>(n), activations_.hidden, tokens, stream_));
       if (observer_) {
         REPLAYSSM_TRY(report(fmt::format("layers.{}.output", n), activations_.hidden, width));
       }
@@ -195,11 +231,16 @@ class CudaDecoder final : public Model {
     return compute_logits();
   }
 
+  // One way for every number of tokens where a token's bits must not depend on it.
+  bool takes_matvec(const DeviceMatrix& weight, int tokens) const {
+    return !options_.deterministic && matvec_fits(weight, tokens);
+  }
+
   // out = W norm(hidden).
   Status normed_product(const float* scale, const DeviceMatrix& weight, bf16* out) {
     const DecoderActivations& act = activations_;
     const int tokens = tables_->token_count();
-    if (matvec_fits(weight, tokens)) {
+    if (takes_matvec(weight, tokens)) {
       MatvecArgs args = matvec(MatvecInput::rms_norm, act.hidden, weight, out);
       args.scale = scale;
       args.eps = eps();
@@ -245,7 +286,7 @@ class CudaDecoder final : public Model {
         w, memory, layer,
         {a, b, stride, w.a_log, w.dt_bias, act.gate, act.beta, tokens, heads.value_heads}));
     REPLAYSSM_TRY(step_states(memory, layer));
-    if (matvec_fits(w.out, tokens)) {
+    if (takes_matvec(w.out, tokens)) {
       MatvecArgs args = added_matvec(MatvecInput::gated_norm, act.core, w.out);
       args.scale = w.norm_scale;
       args.eps = eps();
@@ -379,7 +420,7 @@ class CudaDecoder final : public Model {
     REPLAYSSM_TRY(attention_->run(tables_->attention(), act.queries, heads.keys, heads.values,
                                   act.mixed, stream_));
     const bf16* const gate = act.attention_in + shape.head_dim;
-    if (matvec_fits(w.out, tokens)) {
+    if (takes_matvec(w.out, tokens)) {
       MatvecArgs args = added_matvec(
           shape.output_gate ? MatvecInput::sigmoid_product : MatvecInput::plain, act.mixed, w.out);
       args.gate = gate;
@@ -397,7 +438,7 @@ class CudaDecoder final : public Model {
     const DecoderActivations& act = activations_;
     const int tokens = tables_->token_count();
     REPLAYSSM_TRY(normed_product(layer.mlp_norm_scale, layer.gate_up, act.gate_up));
-    if (matvec_fits(layer.down, tokens)) {
+    if (takes_matvec(layer.down, tokens)) {
       return launch_matvec(added_matvec(MatvecInput::silu_product, act.gate_up, layer.down),
                            stream_);
     }
@@ -409,9 +450,16 @@ class CudaDecoder final : public Model {
   // The final norm and the head, for the rows that were asked for only; then their best tokens.
   Status compute_logits() {
     const DecoderActivations& act = activations_;
+    if (hidden_copies_.wants(kTapFinalNorm)) {
+      REPLAYSSM_TRY(launch_rms_norm({act.hidden, nullptr, weights_.final_norm_scale, eps(),
+                                     act.normed, tables_->token_count(), config_.hidden_size},
+                                    stream_));
+      REPLAYSSM_TRY(
+          hidden_copies_.copy(kTapFinalNorm, act.normed, tables_->token_count(), stream_));
+    }
     const int rows = tables_->logit_rows();
     if (rows == 0) return {};
-    if (matvec_fits(weights_.head, rows)) {
+    if (takes_matvec(weights_.head, rows)) {
       MatvecArgs args;
       args.from = act.hidden;
       args.rows = tables_->logit_tokens();
@@ -465,7 +513,7 @@ class CudaDecoder final : public Model {
   ModelOptions options_;
   CudaDecoderSizes sizes_;
   cudaStream_t stream_;
-  WeightMatrix none_;
+  Weights host_weights_;
   DeviceWeights weights_;
   DeviceLimits limits_;
   DeviceBuffer memory_;
@@ -476,24 +524,23 @@ class CudaDecoder final : public Model {
   std::optional<StepTables> tables_;
   std::optional<PagedAttention> attention_;
   StepGraphs graphs_;
+  HiddenCopies hidden_copies_;
+  std::unique_ptr<DraftHead> draft_head_;
   Batch padded_;  // of the newest step that was padded
   LayerObserver observer_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,
+Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, Weights weights,
                                                  const ModelOptions& options,
                                                  const CudaDecoderSizes& sizes,
                                                  cudaStream_t stream) {
   if (options.activations != DType::bf16) {
     return refuse("--dtype", name_of(options.activations), "bfloat16 with --device cuda");
   }
-  if (options.draft_head) {
-    return refuse("--speculative-algorithm", "EAGLE", "none or NGRAM with --device cuda");
-  }
   auto decoder = std::make_unique<CudaDecoder>(config, options, sizes, stream);
-  REPLAYSSM_TRY(decoder->load(weights));
+  REPLAYSSM_TRY(decoder->load(std::move(weights)));
   return std::unique_ptr<Model>(std::move(decoder));
 }
 

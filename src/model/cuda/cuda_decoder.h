@@ -15,14 +15,15 @@ struct CudaDecoderSizes {
   int rows = 0;        // the most of a step
   int logit_rows = 0;  // the most of a step
   int page_tokens = 16;
+  bool graphs = true;  // steps of windows of one length are captured
 };
 
-// Copies the weights to the current device; the host's are not needed afterwards. Everything it
-// launches goes to `stream`, which outlives it; forward() returns when the logits are on the host.
-// Steps of windows of one length are captured in CUDA graphs, one for each padded number of rows.
-// Errors: activations other than bf16, hidden taps and draft heads, which are not built for cuda,
-// and those of DeviceWeights and PagedAttention.
-Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, const Weights& weights,
+// Copies the weights to the current device; the host's are kept for options.host_embeddings only.
+// Everything it launches goes to `stream`, which outlives it; forward() returns when the logits are
+// on the host. Steps of windows of one length are captured in CUDA graphs, one for each padded
+// number of rows. With options.deterministic a token's bits depend on the tokens before it alone.
+// Errors: activations other than bf16, and those of DeviceWeights and PagedAttention.
+Result<std::unique_ptr<Model>> make_cuda_decoder(const ModelConfig& config, Weights weights,
                                                  const ModelOptions& options,
                                                  const CudaDecoderSizes& sizes,
                                                  cudaStream_t stream);

@@ -49,16 +49,17 @@ int attention_in_width(const ModelConfig& config) {
 std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes, std::byte* memory,
                                DecoderActivations& activations) {
   DecoderActivations& a = activations;
-  const std::int64_t tokens = sizes.tokens;
+  const std::int64_t tokens = padded_tokens(sizes.tokens);
+  const std::int64_t logit_rows = padded_tokens(sizes.logit_rows);
   const AttentionShape& shape = config.attention;
   const std::int64_t queries = std::int64_t{shape.heads} * shape.head_dim;
   Carver kept(memory, 0);
   kept.take(a.hidden, tokens * config.hidden_size);
   kept.take(a.normed, tokens * config.hidden_size);
   kept.take(a.mixed, tokens * std::max(value_width(config), queries));
-  kept.take(a.logits, std::int64_t{sizes.logit_rows} * config.vocab_rows);
-  kept.take(a.best, sizes.logit_rows);
-  kept.take(a.best_parts, std::int64_t{sizes.logit_rows} * kBestParts);
+  kept.take(a.logits, logit_rows * config.vocab_rows);
+  kept.take(a.best, logit_rows);
+  kept.take(a.best_parts, logit_rows * kBestParts);
 
   Carver linear(memory, kept.used());
   linear.take(a.linear_in, tokens * linear_in_width(config));
@@ -77,6 +78,20 @@ std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes
   return std::max({linear.used(), attention.used(), mlp.used()});
 }
 
+std::int64_t carve_draft_head(const ModelConfig& config, int tokens, std::byte* memory,
+                              DraftHeadBuffers& buffers) {
+  const std::int64_t elements = std::int64_t{padded_tokens(tokens)} * config.hidden_size;
+  Carver carver(memory, 0);
+  carver.take(buffers.given, elements);
+  carver.take(buffers.joined, 2 * elements);
+  return carver.used();
+}
+
+std::int64_t draft_head_bytes(const ModelConfig& config, int tokens) {
+  DraftHeadBuffers unplaced;
+  return carve_draft_head(config, tokens, nullptr, unplaced);
+}
+
 std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows) {
   if (shape.heads == 0) return 0;
   // FlashInfer (scheduler.cuh) splits as long as the tiles of queries are fewer than two blocks a
@@ -88,13 +103,16 @@ std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows) {
   return queries * shape.heads * (shape.head_dim + 1) * std::int64_t{sizeof(float)} + kAlignment;
 }
 
-std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes) {
+std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes,
+                                  bool draft_head, bool fixed_order) {
   DecoderActivations unplaced;
   std::int64_t bytes = carve_activations(config, sizes, nullptr, unplaced);
   bytes += kProductWorkspaceBytes;
   if (config.attention.heads > 0) {
-    bytes += kAttentionListBytes + attention_partial_bytes(config.attention, sizes.rows);
+    bytes += kAttentionListBytes;
+    if (!fixed_order) bytes += attention_partial_bytes(config.attention, sizes.rows);
   }
+  if (draft_head) bytes += draft_head_bytes(config, sizes.tokens) + kAttentionListBytes;
   return bytes;
 }
 

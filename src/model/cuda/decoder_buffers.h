@@ -25,6 +25,14 @@ struct BestToken {
 };
 inline constexpr int kBestParts = 32;
 
+// Products may read and write up to a multiple of so many tokens, see Gemm::run(): every array has
+// room for padded_tokens().
+inline constexpr int kTokenMultiple = 8;
+
+constexpr int padded_tokens(int tokens) {
+  return (tokens + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
+}
+
 // [tokens, ...] each. The arrays of the two mixers and of the MLP share memory: only one of them is
 // live at a time.
 struct DecoderActivations {
@@ -59,6 +67,15 @@ int query_width(const AttentionShape& shape);
 std::int64_t carve_activations(const ModelConfig& config, const StepSizes& sizes, std::byte* memory,
                                DecoderActivations& activations);
 
+// Of a draft head, beside the arrays of the decoder that it uses.
+struct DraftHeadBuffers {
+  bf16* given = nullptr;   // [tokens, h] hidden states before the tokens, then the head's own
+  bf16* joined = nullptr;  // [tokens, 2 h]
+};
+std::int64_t carve_draft_head(const ModelConfig& config, int tokens, std::byte* memory,
+                              DraftHeadBuffers& buffers);
+std::int64_t draft_head_bytes(const ModelConfig& config, int tokens);
+
 // Bytes of the partial results of attention over rows whose positions are split over blocks.
 std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows);
 
@@ -71,7 +88,9 @@ inline constexpr std::int64_t kAttentionListBytes = std::int64_t{8} << 20;
 // lines of the plan were in use with one graph (docs/measurements/h200-engine.md).
 inline constexpr std::int64_t kGraphBytes = std::int64_t{128} << 20;
 
-// Everything that a decoder allocates on the device beside its weights.
-std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes);
+// Everything that a decoder, with its draft head if `draft_head`, allocates on the device beside
+// its weights. `fixed_order`: as AttentionOrder.
+std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes,
+                                  bool draft_head, bool fixed_order);
 
 }  // namespace replayssm::cuda

@@ -115,24 +115,35 @@ DeviceAttention place(Placement& to, const AttentionWeights& from) {
   return attention;
 }
 
+// Precondition: the layer is not KDA.
+DeviceLayer place(Placement& to, const LayerWeights& from) {
+  DeviceLayer layer;
+  layer.mixer_norm_scale = to.vector(from.mixer_norm_scale);
+  if (const auto* gdn = std::get_if<GdnWeights>(&from.mixer)) {
+    layer.mixer = place(to, *gdn);
+  } else {
+    layer.mixer = place(to, std::get<AttentionWeights>(from.mixer));
+  }
+  layer.mlp_norm_scale = to.vector(from.mlp_norm_scale);
+  layer.gate_up = to.stack({&from.mlp.gate, &from.mlp.up});
+  layer.down = to.matrix(from.mlp.down);
+  return layer;
+}
+
 // Precondition: no layer is KDA.
 void place(Placement& to, const Weights& from, const ModelConfig& config, DeviceWeights& weights) {
   weights.embedding = to.matrix(from.embedding);
   weights.head = config.tied_head ? weights.embedding : to.matrix(from.head);
   weights.final_norm_scale = to.vector(from.final_norm_scale);
   weights.layers.clear();
-  for (const LayerWeights& layer : from.layers) {
-    DeviceLayer& placed = weights.layers.emplace_back();
-    placed.mixer_norm_scale = to.vector(layer.mixer_norm_scale);
-    if (const auto* gdn = std::get_if<GdnWeights>(&layer.mixer)) {
-      placed.mixer = place(to, *gdn);
-    } else {
-      placed.mixer = place(to, std::get<AttentionWeights>(layer.mixer));
-    }
-    placed.mlp_norm_scale = to.vector(layer.mlp_norm_scale);
-    placed.gate_up = to.stack({&layer.mlp.gate, &layer.mlp.up});
-    placed.down = to.matrix(layer.mlp.down);
-  }
+  for (const LayerWeights& layer : from.layers) weights.layers.push_back(place(to, layer));
+  if (!from.draft_head) return;
+  DeviceMtp& head = weights.draft_head.emplace();
+  head.fc = to.matrix(from.draft_head->fc);
+  head.embedding_norm_scale = to.vector(from.draft_head->embedding_norm_scale);
+  head.hidden_norm_scale = to.vector(from.draft_head->hidden_norm_scale);
+  head.layer = place(to, from.draft_head->layer);
+  head.norm_scale = to.vector(from.draft_head->norm_scale);
 }
 
 }  // namespace

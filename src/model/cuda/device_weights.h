@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -39,6 +40,15 @@ struct DeviceLayer {
   DeviceMatrix down;                      // [h, f]
 };
 
+// As MtpWeights.
+struct DeviceMtp {
+  DeviceMatrix fc;                              // [h, 2 h]
+  const float* embedding_norm_scale = nullptr;  // [h]
+  const float* hidden_norm_scale = nullptr;     // [h]
+  DeviceLayer layer;                            // its mixer is attention
+  const float* norm_scale = nullptr;            // [h]
+};
+
 // Owns the memory of all of them, one allocation. Move-only.
 class DeviceWeights {
  public:
@@ -54,6 +64,7 @@ class DeviceWeights {
   DeviceMatrix head;
   const float* final_norm_scale = nullptr;  // [h]
   std::vector<DeviceLayer> layers;
+  std::optional<DeviceMtp> draft_head;
 
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.bytes()); }
 

@@ -1,6 +1,8 @@
 #include "model/cuda/gemm.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "model/cuda/decoder_buffers.h"
 #include "ops/cuda/cuda_check.h"
@@ -56,30 +58,71 @@ struct Gemm::Plan {
         cublasLtMatrixLayoutCreate(&output, data_type(shape.type), rows, tokens, shape.rows));
   }
 
-  Status choose(cublasLtHandle_t handle, std::size_t workspace_bytes) {
+  // The best algorithms that there are, in order; `unsplit`: only those that sum each result in one
+  // piece.
+  Result<std::vector<cublasLtMatmulAlgo_t>> candidates(cublasLtHandle_t handle,
+                                                       std::size_t workspace_bytes, int most,
+                                                       bool unsplit) const {
     cublasLtMatmulPreference_t preference = nullptr;
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtMatmulPreferenceCreate(&preference)));
     Status status = REPLAYSSM_BLAS_STATUS(
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &workspace_bytes, sizeof(workspace_bytes)));
+    const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
+    if (status.ok() && unsplit) {
+      status = REPLAYSSM_BLAS_STATUS(cublasLtMatmulPreferenceSetAttribute(
+          preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
+    }
     int found = 0;
-    cublasLtMatmulHeuristicResult_t best = {};
+    std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     if (status.ok()) {
-      status = REPLAYSSM_BLAS_STATUS(cublasLtMatmulAlgoGetHeuristic(
-          handle, product, weight, input, output, output, preference, 1, &best, &found));
+      status = REPLAYSSM_BLAS_STATUS(cublasLtMatmulAlgoGetHeuristic(handle, product, weight, input,
+                                                                    output, output, preference,
+                                                                    most, results.data(), &found));
     }
     cublasLtMatmulPreferenceDestroy(preference);
     REPLAYSSM_TRY(status);
-    if (found == 0) return Error{"cublasLt: no algorithm for a product of this shape"};
-    algorithm = best.algo;
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < found; ++i) {
+      const cublasLtMatmulHeuristicResult_t& result = results[static_cast<std::size_t>(i)];
+      if (result.state != CUBLAS_STATUS_SUCCESS) continue;
+      if (unsplit && splits(result.algo) != 1) continue;
+      algorithms.push_back(result.algo);
+    }
+    return algorithms;
+  }
+
+  // Parts of the inner dimension that are summed apart.
+  static int splits(const cublasLtMatmulAlgo_t& algo) {
+    std::int32_t parts = 0;
+    std::size_t written = 0;
+    const cublasStatus_t read = cublasLtMatmulAlgoConfigGetAttribute(
+        &algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts), &written);
+    return read == CUBLAS_STATUS_SUCCESS ? std::max(parts, 1) : 0;
+  }
+
+  bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algo,
+             std::size_t workspace_bytes) const {
+    cublasLtMatmulHeuristicResult_t result = {};
+    return cublasLtMatmulAlgoCheck(handle, product, weight, input, output, output, &algo,
+                                   &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= workspace_bytes;
+  }
+
+  Status set_tokens(std::uint64_t tokens) {
+    for (cublasLtMatrixLayout_t layout : {input, output}) {
+      REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtMatrixLayoutSetAttribute(
+          layout, CUBLASLT_MATRIX_LAYOUT_COLS, &tokens, sizeof(tokens))));
+    }
     return {};
   }
 };
 
 void Gemm::PlanDeleter::operator()(Plan* plan) const { delete plan; }
 
-Result<Gemm> Gemm::make() {
+Result<Gemm> Gemm::make(std::optional<FixedAlgorithms> fixed) {
   Gemm gemm;
+  gemm.fixed_ = fixed;
   cublasLtHandle_t handle = nullptr;
   REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtCreate(&handle)));
   gemm.handle_.reset(handle);
@@ -89,18 +132,60 @@ Result<Gemm> Gemm::make() {
   return gemm;
 }
 
+// The first candidate that takes every number of tokens.
+Result<cublasLtMatmulAlgo_t> Gemm::fixed_algorithm(Shape shape) {
+  shape.tokens = 0;
+  const auto found = fixed_algorithms_.find(shape);
+  if (found != fixed_algorithms_.end()) return found->second;
+  constexpr int kCandidates = 32;
+  // For long rows the heuristic counts on a split, and without one names an algorithm that is ten
+  // times slower; what it names for shorter rows does not have that fault.
+  constexpr int kMostCols = 4096;
+  const int most = padded_tokens(fixed_->most_tokens);
+  Shape described = shape;
+  described.tokens = padded_tokens(fixed_->chosen_for);
+  described.cols = std::min(shape.cols, kMostCols);
+  Plan asked;
+  REPLAYSSM_TRY(asked.describe(described));
+  const auto candidates = asked.candidates(handle_.get(), workspace_.bytes(), kCandidates, true);
+  if (!candidates) return candidates.error();
+  described.cols = shape.cols;
+  Plan plan;
+  REPLAYSSM_TRY(plan.describe(described));
+  for (const cublasLtMatmulAlgo_t& algorithm : *candidates) {
+    bool takes_all = true;
+    for (int tokens = kTokenMultiple; takes_all && tokens <= most; tokens += kTokenMultiple) {
+      REPLAYSSM_TRY(plan.set_tokens(static_cast<std::uint64_t>(tokens)));
+      takes_all = plan.takes(handle_.get(), algorithm, workspace_.bytes());
+    }
+    if (takes_all) return fixed_algorithms_.emplace(shape, algorithm).first->second;
+  }
+  return Error{fmt::format("cublasLt: none of {} algorithms takes 1 to {} tokens of this shape",
+                           candidates->size(), most)};
+}
+
 Result<Gemm::Plan*> Gemm::plan_for(const Shape& shape) {
   const auto found = plans_.find(shape);
   if (found != plans_.end()) return found->second.get();
   std::unique_ptr<Plan, PlanDeleter> plan(new Plan);
   REPLAYSSM_TRY(plan->describe(shape));
-  REPLAYSSM_TRY(plan->choose(handle_.get(), workspace_.bytes()));
+  if (fixed_) {
+    const auto algorithm = fixed_algorithm(shape);
+    if (!algorithm) return algorithm.error();
+    plan->algorithm = *algorithm;
+  } else {
+    const auto best = plan->candidates(handle_.get(), workspace_.bytes(), 1, false);
+    if (!best) return best.error();
+    if (best->empty()) return Error{"cublasLt: no algorithm for a product of this shape"};
+    plan->algorithm = best->front();
+  }
   return plans_.emplace(shape, std::move(plan)).first->second.get();
 }
 
 Status Gemm::run(const DeviceMatrix& weight, const bf16* x, int tokens, const ProductOutput& out,
                  cudaStream_t stream) {
   if (tokens == 0) return {};
+  if (fixed_) tokens = padded_tokens(tokens);
   const auto plan = plan_for({weight.rows, weight.cols, tokens, out.type, out.add});
   if (!plan) {
     return Error{fmt::format("product [{}, {}] x {} tokens: {}", weight.rows, weight.cols, tokens,

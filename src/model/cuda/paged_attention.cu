@@ -1,5 +1,6 @@
 #include "model/cuda/paged_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
 #include <flashinfer/attention/default_prefill_params.cuh>
@@ -7,6 +8,8 @@
 #include <flashinfer/attention/scheduler.cuh>
 #include <flashinfer/attention/variants.cuh>
 #include <flashinfer/page.cuh>
+#include <limits>
+#include <vector>
 
 #include "model/cuda/decoder_buffers.h"
 #include "ops/cuda/cuda_check.h"
@@ -21,17 +24,30 @@ using Params = fi::BatchPrefillPagedParams<Number, Number, Number, int>;
 using Variant = fi::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/false,
                                      /*use_logits_soft_cap=*/false, /*use_alibi=*/false>;
 
-template <unsigned kHeadDim, unsigned kTile>
+// Queries of a block where the order of the sums is fixed.
+constexpr int kFixedTile = 16;
+
+// As Variant, without the first position.
+struct WithoutFirst : Variant {
+  using Variant::Variant;
+  REGISTER_LOGITS_TRANSFORM(params, logits, batch_idx, qo_idx, kv_idx, qo_head_idx, kv_head_idx,
+                            { return kv_idx == 0 ? T(-fi::math::inf) : logits; })
+};
+
+template <unsigned kHeadDim, unsigned kTile, class V = Variant>
 cudaError_t run_tile(const Params& params, Number* partial, float* sums, cudaStream_t stream) {
   return fi::BatchPrefillWithPagedKVCacheDispatched<
       /*SAME_KV_STRIDES=*/true, kTile, kHeadDim, kHeadDim, fi::PosEncodingMode::kNone,
-      /*USE_FP16_QK_REDUCTION=*/false, fi::MaskMode::kCausal, /*USE_TOKEN_HEAD_SF=*/false, Variant>(
+      /*USE_FP16_QK_REDUCTION=*/false, fi::MaskMode::kCausal, /*USE_TOKEN_HEAD_SF=*/false, V>(
       params, partial, sums, /*enable_pdl=*/false, stream);
 }
 
 template <unsigned kHeadDim>
-cudaError_t run_head_dim(std::int64_t tile, const Params& params, Number* partial, float* sums,
-                         cudaStream_t stream) {
+cudaError_t run_head_dim(std::int64_t tile, int first_position, const Params& params,
+                         Number* partial, float* sums, cudaStream_t stream) {
+  if (first_position > 0) {
+    return run_tile<kHeadDim, kFixedTile, WithoutFirst>(params, partial, sums, stream);
+  }
   if (tile == 16) return run_tile<kHeadDim, 16>(params, partial, sums, stream);
   if (tile == 64) return run_tile<kHeadDim, 64>(params, partial, sums, stream);
   if constexpr (kHeadDim < 256) {
@@ -55,11 +71,57 @@ T* mutable_pointer(const T* pointer) {
 struct PagedAttention::Implementation {
   AttentionShape shape;
   int page_tokens = 0;
+  AttentionOrder order;
   DeviceBuffer floats;
   DeviceBuffer integers;
   std::unique_ptr<void, PinnedDeleter> pinned;
   fi::PrefillPlanInfo cut;
+
+  Status plan_fixed_order(const AttentionRows& rows, cudaStream_t stream);
 };
+
+// FlashInfer's lists for blocks of kFixedTile queries (those of all heads that share a kv head)
+// that see all of their row's positions. The smallest tile: its four warps share the positions,
+// which a step of one token for each row needs most.
+Status PagedAttention::Implementation::plan_fixed_order(const AttentionRows& rows,
+                                                        cudaStream_t stream) {
+  const int count = static_cast<int>(rows.query_start.size()) - 1;
+  std::vector<int> request, tile;
+  for (int r = 0; r < count; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const int queries = (rows.query_start[at + 1] - rows.query_start[at]) * shape.group();
+    for (int first = 0; first < queries; first += kFixedTile) {
+      request.push_back(r);
+      tile.push_back(first / kFixedTile);
+    }
+  }
+  const auto blocks = static_cast<int>(request.size());
+  int* const lists = static_cast<int*>(pinned.get());
+  int used = 0;
+  const auto place = [&](std::int64_t& offset, std::span<const int> values) {
+    offset = std::int64_t{used} * std::int64_t{sizeof(int)};
+    std::copy(values.begin(), values.end(), lists + used);
+    used += static_cast<int>(values.size());
+  };
+  const std::int64_t words = 3 * std::int64_t{blocks} + count + 2;
+  if (words * std::int64_t{sizeof(int)} > kAttentionListBytes) {
+    return refuse("attention: blocks of a step", blocks,
+                  fmt::format("lists of at most {} bytes", kAttentionListBytes));
+  }
+  const int whole = std::numeric_limits<int>::max();
+  cut = {};
+  place(cut.request_indices_offset, request);
+  place(cut.qo_tile_indices_offset, tile);
+  place(cut.kv_tile_indices_offset, std::vector<int>(request.size(), 0));
+  place(cut.o_indptr_offset, rows.query_start);
+  place(cut.kv_chunk_size_ptr_offset, {&whole, 1});
+  cut.padded_batch_size = blocks;
+  cut.total_num_rows = rows.query_start.back();
+  cut.cta_tile_q = kFixedTile;
+  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(integers.as<void>(), lists,
+                                               static_cast<std::size_t>(used) * sizeof(int),
+                                               cudaMemcpyHostToDevice, stream));
+}
 
 PagedAttention::PagedAttention(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
@@ -67,8 +129,8 @@ PagedAttention::PagedAttention(PagedAttention&&) noexcept = default;
 PagedAttention& PagedAttention::operator=(PagedAttention&&) noexcept = default;
 PagedAttention::~PagedAttention() = default;
 
-Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int page_tokens,
-                                            int rows) {
+Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int page_tokens, int rows,
+                                            const AttentionOrder& order) {
 #ifdef REPLAYSSM_CUDA_ONE_INSTANCE
   const bool built = shape.head_dim == 256;
 #else
@@ -78,7 +140,12 @@ Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int pag
   auto made = std::make_unique<Implementation>();
   made->shape = shape;
   made->page_tokens = page_tokens;
-  auto floats = DeviceBuffer::make(static_cast<std::size_t>(attention_partial_bytes(shape, rows)));
+  made->order = order;
+  if (order.first_position < 0 || order.first_position > (order.fixed ? 1 : 0)) {
+    return refuse("attention: first position", order.first_position, "0, or 1 in fixed order");
+  }
+  const std::int64_t partial_bytes = order.fixed ? 0 : attention_partial_bytes(shape, rows);
+  auto floats = DeviceBuffer::make(static_cast<std::size_t>(partial_bytes));
   if (!floats) return floats.error();
   made->floats = std::move(*floats);
   auto integers = DeviceBuffer::make(kAttentionListBytes);
@@ -107,6 +174,7 @@ Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t 
   Implementation& my = *implementation_;
   const auto count = static_cast<unsigned>(rows.query_start.size() - 1);
   const int uniform = graph ? uniform_queries(rows.query_start) : 0;
+  if (my.order.fixed) return my.plan_fixed_order(rows, stream);
   // Its checks throw.
   try {
     return REPLAYSSM_CUDA_STATUS(fi::PrefillPlan<int>(
@@ -177,15 +245,15 @@ Status PagedAttention::run(const AttentionRows& rows, const bf16* q, const bf16*
     switch (my.shape.head_dim) {
 #ifndef REPLAYSSM_CUDA_ONE_INSTANCE
       case 64:
-        return REPLAYSSM_CUDA_STATUS(
-            run_head_dim<64>(cut.cta_tile_q, params, partial, sums, stream));
+        return REPLAYSSM_CUDA_STATUS(run_head_dim<64>(cut.cta_tile_q, my.order.first_position,
+                                                      params, partial, sums, stream));
       case 128:
-        return REPLAYSSM_CUDA_STATUS(
-            run_head_dim<128>(cut.cta_tile_q, params, partial, sums, stream));
+        return REPLAYSSM_CUDA_STATUS(run_head_dim<128>(cut.cta_tile_q, my.order.first_position,
+                                                       params, partial, sums, stream));
 #endif
       case 256:
-        return REPLAYSSM_CUDA_STATUS(
-            run_head_dim<256>(cut.cta_tile_q, params, partial, sums, stream));
+        return REPLAYSSM_CUDA_STATUS(run_head_dim<256>(cut.cta_tile_q, my.order.first_position,
+                                                       params, partial, sums, stream));
       default:
         return refuse("head_dim", my.shape.head_dim, "64, 128 or 256 on cuda");
     }

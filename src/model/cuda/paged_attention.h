@@ -26,12 +26,20 @@ struct AttentionRows {
   const int* last_page_tokens = nullptr;  // device, [rows] positions in a row's last page, 1 ..
 };
 
+struct AttentionOrder {
+  // A query's result depends on nothing but itself and its own keys and values, bit for bit: always
+  // the same tile, and one block for all positions.
+  bool fixed = false;
+  // Positions before it are not seen; what lies there must be finite. Above 0 only with `fixed`.
+  int first_position = 0;
+};
+
 // Owns its workspace, on the device and in pinned host memory. One thread, one stream.
 class PagedAttention {
  public:
-  // Error: a head dimension that is not built; out of memory.
-  // `rows`: the most of a step.
-  static Result<PagedAttention> make(const AttentionShape& shape, int page_tokens, int rows);
+  // `rows`: the most of a step. Error: a head dimension that is not built; out of memory.
+  static Result<PagedAttention> make(const AttentionShape& shape, int page_tokens, int rows,
+                                     const AttentionOrder& order);
   PagedAttention(PagedAttention&&) noexcept;
   PagedAttention& operator=(PagedAttention&&) noexcept;
   ~PagedAttention();

@@ -21,6 +21,7 @@ struct StepShape {
   const int* tables = nullptr;   // where the step's numbers lie
   const void* memory = nullptr;  // the sequences' cursors, which stand for all of their memory
   std::int64_t attention = 0;    // PagedAttention::cut_shape()
+  int hidden = 0;                // HiddenCopies::version()
   auto operator<=>(const StepShape&) const = default;
 };
 

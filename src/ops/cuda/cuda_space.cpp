@@ -78,4 +78,27 @@ Status CudaSpace::write(std::span<const MemoryCopy> copies) {
   return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
 }
 
+Result<std::byte*> CudaSpace::allocate_outside(std::size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMallocHost(&data, bytes);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // the next call is not to report it again
+    return Error{fmt::format("page-locked memory: {} bytes: {}", bytes, cudaGetErrorString(error))};
+  }
+  return static_cast<std::byte*>(data);
+}
+
+void CudaSpace::free_outside(std::byte* data, std::size_t /*bytes*/) noexcept {
+  cudaStreamSynchronize(stream_);
+  cudaFreeHost(data);
+}
+
+Status CudaSpace::fetch(std::span<const MemoryCopy> copies) {
+  return move(copies, cudaMemcpyDeviceToHost);
+}
+
+Status CudaSpace::send(std::span<const MemoryCopy> copies) {
+  return move(copies, cudaMemcpyHostToDevice);
+}
+
 }  // namespace replayssm::cuda

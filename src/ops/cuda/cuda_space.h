@@ -20,6 +20,11 @@ class CudaSpace final : public MemorySpace {
   Status fill(std::span<const MemoryRegion> regions, unsigned char byte) override;
   Status read(std::span<const MemoryCopy> copies) override;
   Status write(std::span<const MemoryCopy> copies) override;
+  // Page-locked, so that copies need no host.
+  Result<std::byte*> allocate_outside(std::size_t bytes) override;
+  void free_outside(std::byte* data, std::size_t bytes) noexcept override;
+  Status fetch(std::span<const MemoryCopy> copies) override;
+  Status send(std::span<const MemoryCopy> copies) override;
 
  private:
   Status move(std::span<const MemoryCopy> copies, cudaMemcpyKind kind);

@@ -1,0 +1,73 @@
+#include "cache/host_arena.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace replayssm {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{256} << 20;  // of which the arena grows at least
+constexpr std::size_t kAlignment = 256;                 // of extents
+
+}  // namespace
+
+HostArena::~HostArena() {
+  for (const Piece& piece : pieces_) space_.free_outside(piece.data, piece.bytes);
+}
+
+std::byte* HostArena::allocate(std::size_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  for (Piece& piece : pieces_) {
+    if (std::byte* const found = take(piece, bytes); found != nullptr) return found;
+  }
+  return grow(bytes) ? take(pieces_.back(), bytes) : nullptr;
+}
+
+std::byte* HostArena::take(Piece& piece, std::size_t bytes) {
+  const auto gap = std::find_if(piece.gaps.begin(), piece.gaps.end(),
+                                [&](const auto& each) { return each.second >= bytes; });
+  if (gap == piece.gaps.end()) return nullptr;
+  const auto [offset, size] = *gap;
+  piece.extents.emplace(offset, bytes);
+  piece.gaps.erase(gap);
+  if (size > bytes) piece.gaps.emplace(offset + bytes, size - bytes);
+  return piece.data + offset;
+}
+
+bool HostArena::grow(std::size_t bytes) {
+  const auto left = static_cast<std::size_t>(most_ - held_);
+  if (bytes > left) return false;
+  const std::size_t size = std::max(bytes, std::min(kPiece, left));
+  const auto data = space_.allocate_outside(size);
+  if (!data) return false;
+  pieces_.push_back({*data, size, {{0, size}}, {}});
+  held_ += static_cast<std::int64_t>(size);
+  return true;
+}
+
+void HostArena::release(std::byte* data) {
+  for (Piece& piece : pieces_) {
+    if (data < piece.data || data >= piece.data + piece.bytes) continue;
+    const auto extent = piece.extents.find(static_cast<std::size_t>(data - piece.data));
+    auto [offset, size] = *extent;
+    piece.extents.erase(extent);
+    // One gap with its neighbours.
+    const auto after = piece.gaps.find(offset + size);
+    if (after != piece.gaps.end()) {
+      size += after->second;
+      piece.gaps.erase(after);
+    }
+    const auto next = piece.gaps.lower_bound(offset);
+    if (next != piece.gaps.begin()) {
+      const auto before = std::prev(next);
+      if (before->first + before->second == offset) {
+        before->second += size;
+        return;
+      }
+    }
+    piece.gaps.emplace(offset, size);
+    return;
+  }
+}
+
+}  // namespace replayssm

@@ -1,0 +1,47 @@
+// Host memory for what leaves a device's pools for a while, in extents of any size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/memory_space.h"
+
+namespace replayssm {
+
+// Grows up to a limit by pieces that it keeps: memory that a device copies to and from is slow to
+// get. An extent is the first gap that is large enough. Not thread-safe.
+class HostArena {
+ public:
+  // The space outlives the arena.
+  HostArena(MemorySpace& space, std::int64_t most) : space_(space), most_(most) {}
+  HostArena(const HostArena&) = delete;
+  HostArena& operator=(const HostArena&) = delete;
+  ~HostArena();
+
+  // Null: no gap of so many bytes, at least 1, and no room to grow by them. May be released while
+  // the space's operations on it are under way: those on its next use come later.
+  std::byte* allocate(std::size_t bytes);
+  void release(std::byte* data);
+
+  // Bytes of all pieces.
+  std::int64_t bytes() const { return held_; }
+
+ private:
+  struct Piece {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    std::map<std::size_t, std::size_t> gaps;     // sizes by offset
+    std::map<std::size_t, std::size_t> extents;  // the same
+  };
+  static std::byte* take(Piece& piece, std::size_t bytes);
+  bool grow(std::size_t bytes);
+
+  MemorySpace& space_;
+  std::int64_t most_;
+  std::int64_t held_ = 0;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace replayssm
