@@ -181,13 +181,15 @@ __global__ void best_of_part_kernel(const __grid_constant__ BestTokenArgs args) 
   const int width = (args.vocabulary + kBestParts - 1) / kBestParts;
   const int first = static_cast<int>(blockIdx.x) * width;
   const int end = min(first + width, args.vocabulary);
-  BestToken best{0, kNoToken};
+  BestToken best{-INFINITY, kNoToken};
+  bool broken = false;
 #pragma unroll 8
   for (int i = first + thread; i < end; i += kBestThreads) {
     const float logit = logits[i];
-    best = better(best, {logit, isfinite(logit) ? i : kBroken});
+    broken = broken || !isfinite(logit);
+    if (logit > best.logit) best = {logit, i};
   }
-  best = best_of_warp(best);
+  best = best_of_warp({best.logit, broken ? kBroken : best.token});
   if (thread % kWarp == 0) warps[thread / kWarp] = best;
   __syncthreads();
   if (thread >= kWarp) return;
