@@ -56,7 +56,7 @@ std::int64_t SequenceLayout::kv_bytes_per_token() const {
 }
 
 std::int64_t SequenceLayout::host_kv_bytes_per_token() const {
-  return draft.on_host ? 2 * draft.count * kv_row_bytes(attention_layers) : 0;
+  return draft.on_host ? std::int64_t{2} * draft.count * kv_row_bytes(attention_layers) : 0;
 }
 
 std::int64_t SequenceLayout::page_bytes() const { return kv_bytes_per_token() * page_tokens; }
