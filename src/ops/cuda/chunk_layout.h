@@ -12,8 +12,9 @@ inline constexpr int kChunkThreads = kGroupThreads + 32;
 
 // kRecordTile: a fold block, 16 (also for smaller ones) or 32.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
-struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment> {
-  using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment>;
+struct ChunkLayout
+    : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment, false> {
+  using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment, false>;
   static constexpr bool kRepresentative = true;
 
   struct Stage {

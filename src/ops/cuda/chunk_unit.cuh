@@ -149,13 +149,8 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
                            at.end - at.records, warp * 32 + ptx::lane(), [](int, int, float) {});
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
-      const Segment<Layout> segment{staged,
-                                    block.q + first * kKeyDim,
-                                    block.v + first * Layout::kRows,
-                                    block.beta + first,
-                                    0,
-                                    first,
-                                    min(Layout::kTokens, at.end - first),
+      const Segment<Layout> segment{staged, block.q, block.v, block.beta,
+                                    first,  0,       first,   min(Layout::kTokens, at.end - first),
                                     0};
       evaluate_chunk_segment(
           args, unit, segment, has_state, shared, warp, kGroupBarrier,

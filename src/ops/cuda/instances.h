@@ -92,6 +92,11 @@ auto visit_layout(const StepPlan& plan, Visit&& visit) {
   }
 }
 
+// Threads of a consumer group with the plan's layout.
+inline int group_threads(const StepPlan& plan) {
+  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kThreads; });
+}
+
 // Shared memory of a block with the plan's layout.
 inline std::size_t shared_bytes(const StepPlan& plan, int stages, int groups) {
   return visit_layout(plan, [&]<class Layout>(Layout) { return Layout::bytes(stages, groups); });

@@ -14,7 +14,7 @@ __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_h
                                                int tokens, int thread, Each&& each) {
   // KDA: a thread has a channel; GDN: a token.
   const int channel = Layout::kKda ? thread : 0;
-  for (int i = Layout::kKda ? 0 : thread; i < tokens; i += Layout::kKda ? 1 : kGroupThreads) {
+  for (int i = Layout::kKda ? 0 : thread; i < tokens; i += Layout::kKda ? 1 : Layout::kThreads) {
     float& gate = gates[i * Layout::kGateWidth + channel];
     gate = decay(resolve_gate<Layout>(args, gate, value_head, channel));
     each(i, channel, gate);
@@ -128,7 +128,7 @@ __device__ __forceinline__ float token_coefficients(const StepArgs& args,
     to[1] = live ? with_query : 0.0f;
   }
   if (exists && record == 0) {
-    const float beta = segment.beta[i];
+    const float beta = segment.beta[segment.first_row + i];
     scratch.factors[token] = {left * key_norm, left * query_norm,
                               scratch.key_query[token] * key_norm * query_norm,
                               args.a_log == nullptr ? beta : beta_of(beta)};
@@ -186,7 +186,7 @@ __device__ __forceinline__ void solve(const Segment<Layout>& segment, int first_
   for (int i = 0; i < kCount; ++i) {
     const int at = min(i, last), record = segment.history + at;
     const typename Layout::TokenFactors f = factors[at];
-    const float v = widen(segment.v[at * Layout::kRows + value]);
+    const float v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
     const float d = f.beta * (v - sums.key[i]);
     const float o = fmaf(f.key_query, d, sums.query[i]);
     const State stored = narrow<State>(d);

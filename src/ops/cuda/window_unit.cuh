@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/cuda/segment.cuh"
+#include "ops/cuda/state_tile.cuh"
 #include "ops/cuda/window_producer.cuh"
 
 namespace replayssm::cuda {
@@ -22,9 +23,12 @@ __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& 
                          });
   if (unit.owns_key_row) {
     constexpr int kPieces = kKeyDim * sizeof(bf16) / sizeof(uint4);
-    for (int i = thread; i < unit.tokens * kPieces; i += kGroupThreads) {
-      reinterpret_cast<uint4*>(unit.key_out + ring_row(i / kPieces) * kKeyDim)[i % kPieces] =
-          reinterpret_cast<const uint4*>(window.keys)[i];
+    for (int i = thread; i < unit.tokens * kPieces; i += Layout::kThreads) {
+      const int token = i / kPieces, column = i % kPieces * 8;
+      const int at = Layout::kInRegisters ? swizzled<kKeyDim>(unit.records + token, column)
+                                          : (unit.records + token) * kKeyDim + column;
+      *reinterpret_cast<uint4*>(unit.key_out + ring_row(token) * kKeyDim + column) =
+          *reinterpret_cast<const uint4*>(stage.keys + at);
     }
   }
 }
@@ -42,9 +46,10 @@ struct Window {
                                                      bool second) const {
     const int first_token = second ? count : 0;
     return {records_from<Layout>(stage, first + (second ? block : 0)),
-            stage.q + first_token * kKeyDim,
-            stage.v + first_token * Layout::kRows,
-            stage.beta + first_token,
+            stage.q,
+            stage.v,
+            stage.beta,
+            first_token,
             first_token,
             second ? 0 : history,
             second ? tokens - count : count,
@@ -52,7 +57,7 @@ struct Window {
   }
 };
 
-// Every token's factors and coefficients; a warp has every fourth token. Between two group
+// Every token's factors and coefficients, the tokens dealt to the warps. Between two group
 // barriers. Tokens that do not exist are computed as the last one and not stored: branches would
 // keep the tokens from filling each other's waits.
 template <class Layout>
@@ -61,8 +66,8 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
                                                     typename Layout::Stage& stage,
                                                     typename Layout::Scratch& scratch, int warp) {
 #pragma unroll
-  for (int turn = 0; turn < Layout::kTokens / kWarpsPerGroup; ++turn) {
-    const int wanted = turn * kWarpsPerGroup + warp;
+  for (int turn = 0; turn < (Layout::kTokens + Layout::kWarps - 1) / Layout::kWarps; ++turn) {
+    const int wanted = turn * Layout::kWarps + warp;
     const int i = min(wanted, unit.tokens - 1);
     const bool exists = wanted == i;
     const Segment<Layout> segment = window.segment(stage, i >= window.count);
@@ -71,6 +76,16 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
     if (exists && unit.owns_key_row && ptx::lane() == 0) {
       unit.key_scale_out[(unit.append_row + i) & (args.ring_rows - 1)] = key_norm;
     }
+  }
+}
+
+// A null row's outputs: zero. All threads of a group.
+template <class Layout>
+__device__ __forceinline__ void store_zeros(const StepArgs& args, const Unit& unit, int warp) {
+  if (ptx::lane() >= Layout::kRowsPerWarp) return;
+  const int value = warp * Layout::kRowsPerWarp + ptx::lane();
+  for (int i = 0; i < unit.tokens; ++i) {
+    store_output<Layout>(args, unit, i * args.value_heads * kValueDim + value, 0.0f);
   }
 }
 
@@ -85,12 +100,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
   const int lane = ptx::lane(), block = args.fold_block;
   if (unit.kind == UnitKind::null_row) {
     release(empty);
-    if (lane < Layout::kRowsPerWarp) {
-      const int value = warp * Layout::kRowsPerWarp + lane;
-      for (int i = 0; i < unit.tokens; ++i) {
-        store_output<Layout>(args, unit, i * args.value_heads * kValueDim + value, 0.0f);
-      }
-    }
+    store_zeros<Layout>(args, unit, warp);
     return false;
   }
   const int first = unit.fold ? block : 0;
@@ -150,15 +160,87 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
   return true;
 }
 
+// The same where every warp keeps its rows of the state in registers, from the first fold to the
+// last product.
+template <class Layout>
+__device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Unit& unit,
+                                                  typename Layout::Stage& stage, uint64_t* empty,
+                                                  typename Layout::Scratch& scratch, int warp,
+                                                  int group_barrier) {
+  using State = typename Layout::State;
+  constexpr int kSlots = Layout::kTokens / 4;
+  const int block = args.fold_block;
+  if (unit.kind == UnitKind::null_row) {
+    store_zeros<Layout>(args, unit, warp);
+    release(empty);
+    return false;
+  }
+  const bool folds = unit.fold != 0;
+  const int first = folds ? block : 0;
+  const int history = unit.records - first;
+  const int count = min(unit.tokens, block - history);
+  const Window<Layout> window{first, history, count, unit.tokens, block};
+  const bool crosses = count < unit.tokens;
+
+  append_window<Layout>(args, unit, stage, warp * 32 + ptx::lane());
+  if (folds || crosses) {
+    write_fold_keys<Layout>(records_from<Layout>(stage, folds ? 0 : first), block, scratch, warp);
+  }
+  const int tiles = window_gram(window.segment(stage, false), 0, scratch, warp);
+  if (crosses) window_gram(window.segment(stage, true), tiles, scratch, warp);
+  StateTile state{};
+  if (unit.has_state) state = load_tile<Layout>(stage, warp);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  if (folds) {
+    fold_tile<Layout>(records_from<Layout>(stage, 0), block, unit.first_value, scratch, warp,
+                      state);
+    store_tile<Layout>(state, stage, warp);
+    store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
+  }
+  TileSums<kSlots> sums = tile_products<Layout>(state, window.segment(stage, false));
+  window_coefficients(args, unit, window, stage, scratch, warp);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+
+#pragma unroll 1
+  for (int part = 0;; ++part) {
+    const Segment<Layout> segment = window.segment(stage, part == 1);
+    solve_tile<Layout>(
+        segment, unit.first_value, scratch, warp, part == 0 && crosses, sums,
+        [&](int i, int value, State stored, float o) {
+          const int token = segment.first_token + i;
+          const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
+          static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
+          store_output<Layout>(args, unit, token * args.value_heads * kValueDim + value, o);
+        });
+    if (part == 1 || !crosses) break;
+    const StagedRecords<Layout> records = records_from<Layout>(stage, first);
+    if (folds) {
+      write_fold_keys<Layout>(records, block, scratch, warp);
+      ptx::sync_group<Layout::kThreads>(group_barrier);
+    }
+    fold_tile<Layout>(records, block, unit.first_value, scratch, warp, state);
+    sums = tile_products<Layout>(state, window.segment(stage, true));
+  }
+  // The next unit overwrites the keys of a fold.
+  if (crosses) ptx::sync_group<Layout::kThreads>(group_barrier);
+  ptx::fence_before_bulk();
+  release_written(empty);
+  return true;
+}
+
 template <class Layout>
 __device__ __forceinline__ void window_block(const StepArgs& args, unsigned char* shared,
                                              int stages, int groups) {
-  run_units<Layout>(WindowUnits<Layout>{args}, shared, stages, groups,
-                    [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
-                        typename Layout::Scratch& scratch, int, int warp, int group_barrier) {
-                      return window_unit<Layout>(args, unit, stage, empty, scratch, warp,
-                                                 group_barrier);
-                    });
+  run_units<Layout>(
+      WindowUnits<Layout>{args}, shared, stages, groups,
+      [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
+          typename Layout::Scratch& scratch, int, int warp, int group_barrier) {
+        if constexpr (Layout::kInRegisters) {
+          return tiled_window_unit<Layout>(args, unit, stage, empty, scratch, warp, group_barrier);
+        } else {
+          return window_unit<Layout>(args, unit, stage, empty, scratch, warp, group_barrier);
+        }
+      });
 }
 
 }  // namespace replayssm::cuda

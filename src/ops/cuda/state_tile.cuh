@@ -1,0 +1,261 @@
+// GDN with bf16 states, several tokens: sixteen value rows of the state in the registers of a warp,
+// where they are folded, multiplied with the tokens' keys and queries, and the tokens solved one
+// after the other, all in the layout of the matrix units' accumulators. The sums are those of a
+// step of one token, in its order.
+#pragma once
+
+#include "ops/cuda/segment.cuh"
+
+namespace replayssm::cuda {
+
+// Rows g and g + 8 of a warp's sixteen: eight columns of each chunk a lane, from 32 chunk + 8 t on.
+struct StateTile {
+  InputFragments upper, lower;
+};
+
+template <class Layout>
+__device__ __forceinline__ StateTile load_tile(const typename Layout::Stage& stage, int warp) {
+  const int g = ptx::lane() >> 2;
+  const bf16* const row = stage.state + (warp * 16 + g) * kKeyDim;
+  return {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
+}
+
+// See load_row.
+__device__ __forceinline__ void store_row(const InputFragments& f, bf16* row, bool odd) {
+  const int t = ptx::lane() & 3;
+#pragma unroll
+  for (int c = 0; c < kChunks; c += 2) {
+    bf16* const pair = row + c * kChunkColumns + t * 8;
+    const uint4 first = odd ? f.chunk[c + 1] : f.chunk[c];
+    const uint4 second = odd ? f.chunk[c] : f.chunk[c + 1];
+    *reinterpret_cast<uint4*>(pair + (odd ? kChunkColumns : 0)) = first;
+    *reinterpret_cast<uint4*>(pair + (odd ? 0 : kChunkColumns)) = second;
+  }
+}
+template <class Layout>
+__device__ __forceinline__ void store_tile(const StateTile& state, typename Layout::Stage& stage,
+                                           int warp) {
+  const int g = ptx::lane() >> 2;
+  bf16* const row = stage.state + (warp * 16 + g) * kKeyDim;
+  store_row(state.upper, row, (g & 1) != 0);
+  store_row(state.lower, row + 8 * kKeyDim, (g & 1) != 0);
+}
+
+// The first `records` keys of `staged` as B operands of a fold, for all warps of the group: words
+// [column tile][step][lane][half], where column tile 4 c + i has columns 32 c + 8 t + 2 i and the
+// next of an accumulator's lane (fold_chunk). A group barrier must follow.
+template <class Layout>
+__device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& staged, int records,
+                                                typename Layout::Scratch& scratch, int warp) {
+  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
+  for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += Layout::kWarps) {
+    const int chunk = task % kChunks, eight = task / kChunks;
+    uint32_t words[4];  // of pieces 0 .. 3 of the chunk: records 2 t and 2 t + 1, column g
+    ptx::load_transposed(words,
+                         staged.keys + swizzled<kKeyDim>(8 * eight + (lane & 7),
+                                                         chunk * kChunkColumns + (lane >> 3) * 8));
+    const int record = 8 * eight + 2 * t;
+    const uint32_t live =
+        (record < records ? 0xffffu : 0u) | (record + 1 < records ? 0xffff0000u : 0u);
+    uint32_t* const to = scratch.fold_keys[chunk * 4 + (g >> 1)] + (eight >> 1) * 64 + (eight & 1);
+#pragma unroll
+    for (int piece = 0; piece < 4; ++piece) {
+      to[((piece * 2 + (g & 1)) * 4 + t) * 2] = words[piece] & live;
+    }
+  }
+}
+
+// Folds `records` records, whose keys are in the scratch, into the tile.
+template <class Layout>
+__device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, int records,
+                                          int first_value, const typename Layout::Scratch& scratch,
+                                          int warp, StateTile& state) {
+  constexpr int kSteps = Layout::kFoldSteps;
+  const int lane = ptx::lane(), t = lane & 3;
+  const HeadDecays<Layout> decays = head_decays<Layout>(staged, records, 1.0f);
+  const float a = decays.total;
+  uint32_t high[kSteps][4], low[kSteps][4];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t d[4];
+    ptx::load_transposed(
+        d,
+        staged.corrections + swizzled<kValueDim>(16 * step + (lane >> 4) * 8 + (lane & 7),
+                                                 first_value + warp * 16 + ((lane >> 3) & 1) * 8));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int j = 16 * step + 2 * t + (i >> 1) * 8;
+      const float w0 = ptx::shuffle(decays.weight[0], j),
+                  w1 = ptx::shuffle(decays.weight[0], j + 1);
+      const float d0 = j < records ? w0 * low_half(d[i]) : 0.0f;
+      const float d1 = j + 1 < records ? w1 * high_half(d[i]) : 0.0f;
+      high[step][i] = ptx::pack_bf16(d0, d1);
+      low[step][i] = ptx::pack_bf16(d0 - low_half(high[step][i]), d1 - high_half(high[step][i]));
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t& u = reinterpret_cast<uint32_t*>(&state.upper.chunk[c])[i];
+      uint32_t& l = reinterpret_cast<uint32_t*>(&state.lower.chunk[c])[i];
+      float sum[4] = {a * low_half(u), a * high_half(u), a * low_half(l), a * high_half(l)};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        if (16 * step < records) {
+          const uint2 k =
+              *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
+          const uint32_t(&h)[4] = high[step], (&r)[4] = low[step];
+          ptx::mma(sum, h[0], h[1], h[2], h[3], k.x, k.y);
+          ptx::mma(sum, r[0], r[1], r[2], r[3], k.x, k.y);
+        }
+      }
+      u = ptx::pack_bf16(sum[0], sum[1]);
+      l = ptx::pack_bf16(sum[2], sum[3]);
+    }
+  }
+}
+
+// Sums of rows g and g + 8, of tokens t, t + 4, .. of a segment.
+template <int kSlots>
+struct TileSums {
+  float key[kSlots][2];
+  float query[kSlots][2];
+};
+
+// The tile's products with every token of the segment. Columns of the B operand: key and query of
+// four tokens.
+template <class Layout>
+__device__ __forceinline__ TileSums<Layout::kTokens / 4> tile_products(
+    const StateTile& state, const Segment<Layout>& segment) {
+  const int g = ptx::lane() >> 2;
+  TileSums<Layout::kTokens / 4> sums{};
+#pragma unroll
+  for (int n = 0; n < Layout::kTokens / 4; ++n) {
+    if (4 * n >= segment.count) break;
+    const int token = min(4 * n + (g >> 1), segment.count - 1);
+    const bool query = (g & 1) != 0;
+    const bf16* const rows = query ? segment.q : segment.staged.keys;
+    const InputFragments b =
+        load_swizzled(rows, (query ? segment.first_row : segment.history) + token);
+    float c[2][4] = {};
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      multiply_chunk(c[i & 1], state.upper.chunk[i], state.lower.chunk[i], b.chunk[i]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sums.key[n][half] = c[0][2 * half] + c[1][2 * half];
+      sums.query[n][half] = c[0][2 * half + 1] + c[1][2 * half + 1];
+    }
+  }
+  return sums;
+}
+
+// sums += coefficient * d of rows g and g + 8.
+__device__ __forceinline__ void add_correction(const float2& coefficient, float d0, float d1,
+                                               float (&key)[2], float (&query)[2]) {
+  key[0] = fmaf(coefficient.x, d0, key[0]);
+  key[1] = fmaf(coefficient.x, d1, key[1]);
+  query[0] = fmaf(coefficient.y, d0, query[0]);
+  query[1] = fmaf(coefficient.y, d1, query[1]);
+}
+
+// A segment's history, then its tokens one after the other: a token's d goes from its lane to the
+// other three of its rows, which have later tokens. Lanes whose token does not exist compute
+// something and store nothing. write(token, value, d as stored, output) is called for every token
+// and row of the warp; with `keep` the tokens' d also become records of the stage. One warp.
+template <class Layout, class Write>
+__device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
+                                           const typename Layout::Scratch& scratch, int warp,
+                                           bool keep, TileSums<Layout::kTokens / 4>& sums,
+                                           Write&& write) {
+  constexpr int kSlots = Layout::kTokens / 4, kPitch = Layout::kCoefficientPitch;
+  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
+  const int value = warp * 16 + g;  // and value + 8
+  const int last = segment.count - 1;
+  bf16* const corrections = segment.staged.corrections;
+  const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
+  const float* const coefficients = scratch.coefficients + 2 * (segment.first_column + t);
+  const auto coefficient = [&](int record, int slot) {
+    return *reinterpret_cast<const float2*>(coefficients + record * kPitch + 8 * slot);
+  };
+  float beta[kSlots], key_query[kSlots], v[kSlots][2];
+#pragma unroll
+  for (int n = 0; n < kSlots; ++n) {
+    const int token = min(4 * n + t, last);
+    const typename Layout::TokenFactors f = factors[token];
+    const int at = swizzled<Layout::kRows>(segment.first_row + token, value);
+    beta[n] = f.beta;
+    key_query[n] = f.key_query;
+    v[n][0] = widen(segment.v[at]);
+    v[n][1] = widen(segment.v[at ^ 8]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sums.key[n][half] = sums.key[n][half] * f.key + 0.0f;
+      sums.query[n][half] = sums.query[n][half] * f.query + 0.0f;
+    }
+  }
+#pragma unroll 1
+  for (int four = 0; four < segment.history; four += 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int record = four + i;
+      const bool live = record < segment.history;
+      const int at = swizzled<kValueDim>(record, first_value + value);
+      const float d0 = live ? widen(corrections[at]) : 0.0f;
+      const float d1 = live ? widen(corrections[at ^ 8]) : 0.0f;
+#pragma unroll
+      for (int n = 0; n < kSlots; ++n) {
+        if (n > 0 && 4 * n > last) break;
+        add_correction(coefficient(record, n), d0, d1, sums.key[n], sums.query[n]);
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kSlots; ++n) {
+    if (4 * n > last) break;
+    float own[2] = {};
+    uint32_t stored = 0;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int record = segment.history + 4 * n + r;
+      const float d0 = beta[n] * (v[n][0] - sums.key[n][0]);
+      const float d1 = beta[n] * (v[n][1] - sums.key[n][1]);
+      const uint32_t rounded = ptx::pack_bf16(d0, d1);
+      if (t == r) {
+        own[0] = d0;
+        own[1] = d1;
+        stored = rounded;
+      }
+      const uint32_t d = ptx::shuffle(rounded, (lane & ~3) | r);
+      if (t > r) {
+        add_correction(coefficient(record, n), low_half(d), high_half(d), sums.key[n],
+                       sums.query[n]);
+      }
+#pragma unroll
+      for (int m = n + 1; m < kSlots; ++m) {
+        if (4 * m > last) break;
+        add_correction(coefficient(record, m), low_half(d), high_half(d), sums.key[m],
+                       sums.query[m]);
+      }
+    }
+    const int token = 4 * n + t;
+    if (token <= last) {
+      const bf16 d[2] = {bf16{static_cast<uint16_t>(stored & 0xffffu)},
+                         bf16{static_cast<uint16_t>(stored >> 16)}};
+      if (keep) {
+        const int at = swizzled<kValueDim>(segment.history + token, first_value + value);
+        corrections[at] = d[0];
+        corrections[at ^ 8] = d[1];
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        write(token, value + 8 * half, d[half], fmaf(key_query[n], own[half], sums.query[n][half]));
+      }
+    }
+  }
+  ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
+}
+
+}  // namespace replayssm::cuda
