@@ -1,11 +1,13 @@
 // What a thread block does in chunk_prefill with its unit, some value rows of one head of one row:
 // it walks the row's records and tokens from the checkpoint on, block of positions by block. The
-// state stays in shared memory and is rounded where a block ends, as in decode; a token's sums are
-// those of a window. Four warps evaluate, the fifth copies the next block.
+// state stays on chip and is rounded where a block ends, as in decode; a token's sums are
+// those of a window. Four warps evaluate, the fifth copies the next block; GDN with bf16 states has
+// helpers between them, see TiledChunkLayout.
 #pragma once
 
 #include "ops/cuda/chunk_layout.h"
 #include "ops/cuda/segment.cuh"
+#include "ops/cuda/state_tile.cuh"
 #include "ops/cuda/window_producer.cuh"
 
 namespace replayssm::cuda {
@@ -42,22 +44,31 @@ __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Uni
     return (unit.first_row + at.first + i) & (args.ring_rows - 1);
   };
   const int64_t first_token = at.token(unit, records);
-  copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records,
-                                    [&](int i) { return unit.keys + ring_row(i) * kKeyDim; });
-  copy_rows<Layout::kRows * sizeof(State)>(block.corrections + unit.first_value, kValueDim, records,
-                                           [&](int i) {
-                                             return static_cast<const State*>(unit.corrections) +
-                                                    ring_row(i) * kValueDim + unit.first_value;
-                                           });
+  const auto ring_keys = [&](int i) { return unit.keys + ring_row(i) * kKeyDim; };
+  const auto ring_corrections = [&](int i) {
+    return static_cast<const State*>(unit.corrections) + ring_row(i) * kValueDim;
+  };
   const auto token_rows = [&](const bf16* from) {
     return [=, &args](int i) { return from + (first_token + i) * args.token_stride; };
   };
-  copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
-                                    token_rows(unit.k));
-  copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
-                                    token_rows(unit.q));
-  copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows, tokens,
-                                          token_rows(unit.v));
+  if constexpr (Layout::kInRegisters) {
+    copy_swizzled<kKeyDim>(block.keys, 0, records, ring_keys);
+    copy_swizzled<kValueDim>(block.corrections, 0, records, ring_corrections);
+    copy_swizzled<kKeyDim>(block.keys, records, tokens, token_rows(unit.k));
+    copy_swizzled<kKeyDim>(block.q, records, tokens, token_rows(unit.q));
+    copy_swizzled<Layout::kRows>(block.v, records, tokens, token_rows(unit.v));
+  } else {
+    copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records, ring_keys);
+    copy_rows<Layout::kRows * sizeof(State)>(
+        block.corrections + unit.first_value, kValueDim, records,
+        [&](int i) { return ring_corrections(i) + unit.first_value; });
+    copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
+                                      token_rows(unit.k));
+    copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
+                                      token_rows(unit.q));
+    copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows,
+                                            tokens, token_rows(unit.v));
+  }
   if constexpr (Layout::kKda) {
     copy_rows<kKeyDim * sizeof(float)>(block.gates, kKeyDim, records,
                                        [&](int i) { return unit.gates + ring_row(i) * kKeyDim; });
@@ -85,16 +96,20 @@ __device__ __forceinline__ void produce_chunk(const StepArgs& args, const Unit& 
                                               typename Layout::Shared& shared) {
   const int count = chunk_blocks(unit, args.fold_block);
   for (int b = 0; b < count; ++b) {
-    const int slot = b % kChunkBlocks, turn = b / kChunkBlocks;
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     uint64_t* const full = shared.full + slot;
     ptx::barrier_wait(shared.empty + slot, (turn & 1) ^ 1);
-    const bool with_state = b == 0 && unit.has_state != 0;
-    if (ptx::lane() == 0) {
-      ptx::barrier_arrive_expect(full, with_state ? sizeof(typename Layout::Stage) : 0);
-    }
-    ptx::sync_warp();
-    if (with_state && ptx::copies_blocks()) {
-      ptx::copy_block(shared.stage.state, unit.state, sizeof(typename Layout::Stage), full);
+    if constexpr (Layout::kInRegisters) {
+      if (ptx::lane() == 0) ptx::barrier_arrive(full);
+    } else {
+      const bool with_state = b == 0 && unit.has_state != 0;
+      if (ptx::lane() == 0) {
+        ptx::barrier_arrive_expect(full, with_state ? sizeof(typename Layout::Stage) : 0);
+      }
+      ptx::sync_warp();
+      if (with_state && ptx::copies_blocks()) {
+        ptx::copy_block(shared.stage.state, unit.state, sizeof(typename Layout::Stage), full);
+      }
     }
     copy_chunk_block<Layout>(args, unit, ChunkBlock(unit, b, args.fold_block), shared.blocks[slot]);
     ptx::copies_arrive(full);
@@ -138,7 +153,7 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   bool has_state = unit.has_state != 0;
   for (int b = 0; b < count; ++b) {
-    const int slot = b % kChunkBlocks, turn = b / kChunkBlocks;
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
     const ChunkBlock at(unit, b, block_size);
     ptx::barrier_wait(shared.full + slot, turn & 1);
@@ -174,16 +189,124 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
   if (ptx::lane() == 0) ptx::wait_for_stores_to_read();
 }
 
+// The segment of a block of positions that begins at position `first`.
+template <class Layout>
+__device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block& block,
+                                                         const ChunkBlock& at, int first) {
+  return {{block.keys, block.corrections, block.gates, block.key_scales},
+          block.q,
+          block.v,
+          block.beta,
+          first,
+          0,
+          first,
+          min(kChunkSegment, at.end - first),
+          0};
+}
+
+// The helpers: everything that keys, queries, gates and betas alone say, for the warps that walk.
+template <class Layout>
+__device__ __forceinline__ void help_chunk(const StepArgs& args, const Unit& unit,
+                                           typename Layout::Shared& shared, int warp) {
+  constexpr int kHelpers = Layout::kHelpers, kBarrier = 1;
+  const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
+    const ChunkBlock at(unit, b, block_size);
+    typename Layout::Block& block = shared.blocks[slot];
+    const StagedRecords<Layout> staged{block.keys, block.corrections, block.gates,
+                                       block.key_scales};
+    ptx::barrier_wait(shared.full + slot, turn & 1);
+    resolve_decays<Layout>(args, unit.value_head, block.gates + at.records, at.end - at.records,
+                           warp * 32 + ptx::lane(), [](int, int, float) {});
+    const bool folds = b + 1 < count;
+    if (folds) {
+      write_fold_keys<Layout, kHelpers>(staged, block_size, block.segments[0], warp);
+    }
+    const auto each_segment = [&](auto&& body) {
+#pragma unroll
+      for (int s = 0; s < Layout::kSegments; ++s) {
+        const int first = at.records + s * kChunkSegment;
+        if (first < at.end) body(chunk_segment<Layout>(block, at, first), block.segments[s]);
+      }
+    };
+    each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
+      window_gram<Layout, kHelpers>(segment, 0, scratch, warp);
+    });
+    ptx::sync_group<32 * kHelpers>(kBarrier);
+    each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
+#pragma unroll
+      for (int i = 0; i < kChunkSegment; i += kHelpers) {
+        const int token = min(i + warp, segment.count - 1);
+        token_coefficients<Layout>(args, segment, token, token == i + warp, scratch);
+      }
+    });
+    if (folds) {
+      ptx::sync_group<32 * kHelpers>(kBarrier);  // the tokens' key scales
+      if (warp == 0) {
+        const HeadDecays<Layout> decays = head_decays<Layout>(staged, block_size, 1.0f);
+        typename Layout::Scratch& scratch = block.segments[0];
+        if (ptx::lane() < Layout::kRecords) scratch.weights[0][ptx::lane()] = decays.weight[0];
+        if (ptx::lane() == 0) scratch.decay[0] = decays.total;
+      }
+    }
+    ptx::barrier_arrive(shared.ready + slot);
+  }
+}
+
+// The warps that walk the chunk, each with sixteen value rows of the state.
+template <class Layout>
+__device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& unit,
+                                           typename Layout::Shared& shared, int warp) {
+  const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
+  StateTile state{};
+  if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state), warp);
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
+    const bool last = b + 1 == count;
+    const ChunkBlock at(unit, b, block_size);
+    typename Layout::Block& block = shared.blocks[slot];
+    ptx::barrier_wait(shared.ready + slot, turn & 1);
+#pragma unroll 1
+    for (int s = 0, first = at.records; first < at.end; ++s, first += kChunkSegment) {
+      const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
+      auto sums = tile_products<Layout>(state, segment);
+      solve_tile<Layout>(
+          segment, unit.first_value, block.segments[s], warp, true, sums,
+          [&](int i, int value, bf16 stored, float o) {
+            const int token = at.token(unit, first + i);
+            store_output<Layout>(
+                args, unit, static_cast<int64_t>(token) * args.value_heads * kValueDim + value, o);
+            if (!last) return;
+            const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
+            static_cast<bf16*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
+          });
+    }
+    if (!last) {
+      const typename Layout::Scratch& scratch = block.segments[0];
+      fold_tile<Layout>(
+          {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
+          unit.first_value, scratch, warp, scratch.decay[0],
+          [&](int record) { return scratch.weights[0][record]; }, state);
+      if (b + 2 == count) store_tile(state, static_cast<bf16*>(unit.state_out), warp);
+    }
+    ptx::barrier_arrive(shared.empty + slot);
+  }
+}
+
 // Block i of the grid has unit i.
 template <class Layout>
 __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char* memory) {
   typename Layout::Shared& shared = *reinterpret_cast<typename Layout::Shared*>(memory);
   if (ptx::thread() == 0) {
-    for (int i = 0; i < kChunkBlocks; ++i) {
+    for (int i = 0; i < Layout::kBlocks; ++i) {
       ptx::barrier_init(shared.full + i, 1 + 32);  // the announcement, and 32 lanes' plain copies
       // Every thread hands back what it has read itself, once a block of positions: racecheck does
       // not see that one lane's arrival stands for a warp that has met before.
-      ptx::barrier_init(shared.empty + i, kGroupThreads);
+      ptx::barrier_init(shared.empty + i, Layout::kThreads);
+      if constexpr (Layout::kInRegisters) {
+        ptx::barrier_init(shared.ready + i, 32 * Layout::kHelpers);
+      }
     }
     ptx::barrier_init_fence();
   }
@@ -200,8 +323,14 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
     }
-  } else if (warp == kWarpsPerGroup) {
+  } else if (warp == ptx::threads() / 32 - 1) {
     produce_chunk<Layout>(args, unit, shared);
+  } else if constexpr (Layout::kInRegisters) {
+    if (warp >= Layout::kWarps) {
+      help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
+    } else {
+      walk_chunk<Layout>(args, unit, shared, warp);
+    }
   } else {
     consume_chunk<Layout>(args, unit, shared, warp);
   }

@@ -13,10 +13,10 @@ struct StateTile {
   InputFragments upper, lower;
 };
 
-template <class Layout>
-__device__ __forceinline__ StateTile load_tile(const typename Layout::Stage& stage, int warp) {
+// From or to a unit's rows, in shared or global memory.
+__device__ __forceinline__ StateTile load_tile(const bf16* rows, int warp) {
   const int g = ptx::lane() >> 2;
-  const bf16* const row = stage.state + (warp * 16 + g) * kKeyDim;
+  const bf16* const row = rows + (warp * 16 + g) * kKeyDim;
   return {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
 }
 
@@ -32,23 +32,21 @@ __device__ __forceinline__ void store_row(const InputFragments& f, bf16* row, bo
     *reinterpret_cast<uint4*>(pair + (odd ? 0 : kChunkColumns)) = second;
   }
 }
-template <class Layout>
-__device__ __forceinline__ void store_tile(const StateTile& state, typename Layout::Stage& stage,
-                                           int warp) {
+__device__ __forceinline__ void store_tile(const StateTile& state, bf16* rows, int warp) {
   const int g = ptx::lane() >> 2;
-  bf16* const row = stage.state + (warp * 16 + g) * kKeyDim;
+  bf16* const row = rows + (warp * 16 + g) * kKeyDim;
   store_row(state.upper, row, (g & 1) != 0);
   store_row(state.lower, row + 8 * kKeyDim, (g & 1) != 0);
 }
 
-// The first `records` keys of `staged` as B operands of a fold, for all warps of the group: words
+// The first `records` keys of `staged` as B operands of a fold, shared by kWarps warps: words
 // [column tile][step][lane][half], where column tile 4 c + i has columns 32 c + 8 t + 2 i and the
-// next of an accumulator's lane (fold_chunk). A group barrier must follow.
-template <class Layout>
+// next of an accumulator's lane (fold_chunk). A barrier of theirs must follow.
+template <class Layout, int kWarps = Layout::kWarps>
 __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& staged, int records,
                                                 typename Layout::Scratch& scratch, int warp) {
   const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
-  for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += Layout::kWarps) {
+  for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += kWarps) {
     const int chunk = task % kChunks, eight = task / kChunks;
     uint32_t words[4];  // of pieces 0 .. 3 of the chunk: records 2 t and 2 t + 1, column g
     ptx::load_transposed(words,
@@ -65,15 +63,14 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
   }
 }
 
-// Folds `records` records, whose keys are in the scratch, into the tile.
-template <class Layout>
+// Folds `records` records, whose keys are in the scratch, into the tile. `a` is the block's decay,
+// weight(j) what multiplies record j; called by all lanes.
+template <class Layout, class Weight>
 __device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, int records,
                                           int first_value, const typename Layout::Scratch& scratch,
-                                          int warp, StateTile& state) {
+                                          int warp, float a, Weight&& weight, StateTile& state) {
   constexpr int kSteps = Layout::kFoldSteps;
   const int lane = ptx::lane(), t = lane & 3;
-  const HeadDecays<Layout> decays = head_decays<Layout>(staged, records, 1.0f);
-  const float a = decays.total;
   uint32_t high[kSteps][4], low[kSteps][4];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -85,8 +82,7 @@ __device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, i
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int j = 16 * step + 2 * t + (i >> 1) * 8;
-      const float w0 = ptx::shuffle(decays.weight[0], j),
-                  w1 = ptx::shuffle(decays.weight[0], j + 1);
+      const float w0 = weight(j), w1 = weight(j + 1);
       const float d0 = j < records ? w0 * low_half(d[i]) : 0.0f;
       const float d1 = j + 1 < records ? w1 * high_half(d[i]) : 0.0f;
       high[step][i] = ptx::pack_bf16(d0, d1);

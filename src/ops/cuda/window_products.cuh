@@ -90,8 +90,8 @@ __device__ __forceinline__ void token_tile(const Segment<Layout>& segment, int t
 
 // The tiles of a segment's products: of each token with itself, and for GDN with the records and
 // the tokens before it. Tiles are numbered from `first_tile` on over the window's segments, and
-// dealt to the group's warps; returns the number after the last. A group barrier must follow.
-template <class Layout>
+// dealt to kWarps warps; returns the number after the last. A barrier of theirs must follow.
+template <class Layout, int kWarps = Layout::kWarps>
 __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int first_tile,
                                            typename Layout::Scratch& scratch, int warp) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
@@ -99,8 +99,8 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   const int record_tiles = Layout::kKda ? 0 : (segment.history + segment.count + 7) / 8;
   const int columns = record_tiles + 2;  // the last two: the tokens' own keys, and queries
   const int end = first_tile + token_tiles * columns;
-  const int behind = (warp - first_tile) & (Layout::kWarps - 1);
-  for (int task = behind; task < end - first_tile; task += Layout::kWarps) {
+  const int behind = (warp - first_tile) & (kWarps - 1);
+  for (int task = behind; task < end - first_tile; task += kWarps) {
     const int tile = task / columns, column = task % columns;
     const int token = min(8 * tile + g, segment.count - 1);
     const InputFragments b =

@@ -160,6 +160,18 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
   return true;
 }
 
+// Folds a block of records of the stage; every warp works out their weights.
+template <class Layout>
+__device__ __forceinline__ void fold_staged(const StagedRecords<Layout>& staged, int records,
+                                            int first_value,
+                                            const typename Layout::Scratch& scratch, int warp,
+                                            StateTile& state) {
+  const HeadDecays<Layout> decays = head_decays<Layout>(staged, records, 1.0f);
+  fold_tile<Layout>(
+      staged, records, first_value, scratch, warp, decays.total,
+      [&](int record) { return ptx::shuffle(decays.weight[0], record); }, state);
+}
+
 // The same where every warp keeps its rows of the state in registers, from the first fold to the
 // last product.
 template <class Layout>
@@ -189,12 +201,12 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
   const int tiles = window_gram(window.segment(stage, false), 0, scratch, warp);
   if (crosses) window_gram(window.segment(stage, true), tiles, scratch, warp);
   StateTile state{};
-  if (unit.has_state) state = load_tile<Layout>(stage, warp);
+  if (unit.has_state) state = load_tile(stage.state, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
   if (folds) {
-    fold_tile<Layout>(records_from<Layout>(stage, 0), block, unit.first_value, scratch, warp,
-                      state);
-    store_tile<Layout>(state, stage, warp);
+    fold_staged<Layout>(records_from<Layout>(stage, 0), block, unit.first_value, scratch, warp,
+                        state);
+    store_tile(state, stage.state, warp);
     store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
   }
   TileSums<kSlots> sums = tile_products<Layout>(state, window.segment(stage, false));
@@ -218,7 +230,7 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
       write_fold_keys<Layout>(records, block, scratch, warp);
       ptx::sync_group<Layout::kThreads>(group_barrier);
     }
-    fold_tile<Layout>(records, block, unit.first_value, scratch, warp, state);
+    fold_staged<Layout>(records, block, unit.first_value, scratch, warp, state);
     sums = tile_products<Layout>(state, window.segment(stage, true));
   }
   // The next unit overwrites the keys of a fold.
