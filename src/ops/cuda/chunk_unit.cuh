@@ -233,8 +233,9 @@ __device__ __forceinline__ void help_chunk(const StepArgs& args, const Unit& uni
     each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
       window_gram<Layout, kHelpers>(segment, 0, scratch, warp);
     });
-    ptx::sync_group<32 * kHelpers>(kBarrier);
     each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
+      // The products are there, and the key scales of the segment before this one.
+      ptx::sync_group<32 * kHelpers>(kBarrier);
 #pragma unroll
       for (int i = 0; i < kChunkSegment; i += kHelpers) {
         const int token = min(i + warp, segment.count - 1);
@@ -270,17 +271,15 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
 #pragma unroll 1
     for (int s = 0, first = at.records; first < at.end; ++s, first += kChunkSegment) {
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
-      auto sums = tile_products<Layout>(state, segment);
-      solve_tile<Layout>(
-          segment, unit.first_value, block.segments[s], warp, true, sums,
-          [&](int i, int value, bf16 stored, float o) {
-            const int token = at.token(unit, first + i);
-            store_output<Layout>(
-                args, unit, static_cast<int64_t>(token) * args.value_heads * kValueDim + value, o);
-            if (!last) return;
-            const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
-            static_cast<bf16*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
-          });
+      const int token = at.token(unit, first);
+      auto sums = tile_products(state, segment);
+      solve_tile(segment, unit.first_value, block.segments[s], warp, true,
+                 TileOutput(args, unit, token, warp), sums, [&](int i, int value, uint32_t d) {
+                   if (!last) return;
+                   const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
+                   store_pair(
+                       static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
+                 });
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];

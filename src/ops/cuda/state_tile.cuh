@@ -98,7 +98,7 @@ __device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, i
       float sum[4] = {a * low_half(u), a * high_half(u), a * low_half(l), a * high_half(l)};
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        if (16 * step < records) {
+        if (step == 0 || 16 * step < records) {
           const uint2 k =
               *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
           const uint32_t(&h)[4] = high[step], (&r)[4] = low[step];
@@ -112,40 +112,82 @@ __device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, i
   }
 }
 
-// Sums of rows g and g + 8, of tokens t, t + 4, .. of a segment.
+// Sums of rows g and g + 8, of tokens t, t + 4, .. of a segment, and what else its lanes need.
 template <int kSlots>
 struct TileSums {
   float key[kSlots][2];
   float query[kSlots][2];
 };
 
-// The tile's products with every token of the segment. Columns of the B operand: key and query of
-// four tokens.
-template <class Layout>
-__device__ __forceinline__ TileSums<Layout::kTokens / 4> tile_products(
-    const StateTile& state, const Segment<Layout>& segment) {
-  const int g = ptx::lane() >> 2;
-  TileSums<Layout::kTokens / 4> sums{};
-#pragma unroll
-  for (int n = 0; n < Layout::kTokens / 4; ++n) {
-    if (4 * n >= segment.count) break;
-    const int token = min(4 * n + (g >> 1), segment.count - 1);
-    const bool query = (g & 1) != 0;
-    const bf16* const rows = query ? segment.q : segment.staged.keys;
-    const InputFragments b =
-        load_swizzled(rows, (query ? segment.first_row : segment.history) + token);
-    float c[2][4] = {};
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      multiply_chunk(c[i & 1], state.upper.chunk[i], state.lower.chunk[i], b.chunk[i]);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      sums.key[n][half] = c[0][2 * half] + c[1][2 * half];
-      sums.query[n][half] = c[0][2 * half + 1] + c[1][2 * half + 1];
+// Where a lane's outputs go: of the segment's token t and row g.
+struct TileOutput {
+  char* first;
+  int64_t four_tokens;  // bytes
+  bool f32;
+
+  __device__ __forceinline__ TileOutput(const StepArgs& args, const Unit& unit, int token, int warp)
+      : f32(args.out_f32 != 0) {
+    const int size = f32 ? 4 : 2, row = args.value_heads * kValueDim * size;
+    const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
+    first = static_cast<char*>(unit.out) + static_cast<int64_t>(token + t) * row +
+            (warp * 16 + g) * size;
+    four_tokens = 4 * static_cast<int64_t>(row);
+  }
+
+  __device__ __forceinline__ void store(int slot, float upper, float lower) const {
+    char* const to = first + slot * four_tokens;
+    if (f32) {
+      reinterpret_cast<float*>(to)[0] = upper;
+      reinterpret_cast<float*>(to)[8] = lower;
+    } else {
+      const uint32_t pair = ptx::pack_bf16(upper, lower);
+      reinterpret_cast<bf16*>(to)[0] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
+      reinterpret_cast<bf16*>(to)[8] = bf16{static_cast<uint16_t>(pair >> 16)};
     }
   }
-  return sums;
+};
+
+// Tokens of a segment in fours, of which most are evaluated in the same straight line: the ones
+// that do not exist are computed from the last token's inputs, and not stored.
+template <class Layout, class Body>
+__device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&& body) {
+  constexpr int kSlots = Layout::kTokens / 4;
+  if constexpr (kSlots > 1) {
+    if (segment.count <= Layout::kTokens / 2) {
+      body.template operator()<kSlots / 2>();
+      return;
+    }
+  }
+  body.template operator()<kSlots>();
+}
+
+// The tile's products with the tokens of kUsed fours. Columns of the B operand: key and query of
+// four tokens.
+template <int kUsed, class Layout>
+__device__ __forceinline__ void tile_products(const StateTile& state,
+                                              const Segment<Layout>& segment,
+                                              TileSums<Layout::kTokens / 4>& sums) {
+  const int g = ptx::lane() >> 2;
+  const bool query = (g & 1) != 0;
+  const bf16* const rows = query ? segment.q : segment.staged.keys;
+  const int first = query ? segment.first_row : segment.history;
+  float c[kUsed][2][4] = {};
+#pragma unroll
+  for (int n = 0; n < kUsed; ++n) {
+    const InputFragments b = load_swizzled(rows, first + min(4 * n + (g >> 1), segment.count - 1));
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      multiply_chunk(c[n][i & 1], state.upper.chunk[i], state.lower.chunk[i], b.chunk[i]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kUsed; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      sums.key[n][half] = c[n][0][2 * half] + c[n][1][2 * half];
+      sums.query[n][half] = c[n][0][2 * half + 1] + c[n][1][2 * half + 1];
+    }
+  }
 }
 
 // sums += coefficient * d of rows g and g + 8.
@@ -158,27 +200,27 @@ __device__ __forceinline__ void add_correction(const float2& coefficient, float 
 }
 
 // A segment's history, then its tokens one after the other: a token's d goes from its lane to the
-// other three of its rows, which have later tokens. Lanes whose token does not exist compute
-// something and store nothing. write(token, value, d as stored, output) is called for every token
-// and row of the warp; with `keep` the tokens' d also become records of the stage. One warp.
-template <class Layout, class Write>
+// other three of its rows, which have later tokens. keep(token, row, d of rows g and g + 8 as a
+// pair) is called by a token's lanes; with `records` the tokens' d also become records of the
+// stage. One warp.
+template <int kUsed, class Layout, class Keep>
 __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
                                            const typename Layout::Scratch& scratch, int warp,
-                                           bool keep, TileSums<Layout::kTokens / 4>& sums,
-                                           Write&& write) {
-  constexpr int kSlots = Layout::kTokens / 4, kPitch = Layout::kCoefficientPitch;
+                                           bool records, const TileOutput& output,
+                                           TileSums<Layout::kTokens / 4>& sums, Keep&& keep) {
+  constexpr int kPitch = Layout::kCoefficientPitch;
   const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
   const int value = warp * 16 + g;  // and value + 8
   const int last = segment.count - 1;
   bf16* const corrections = segment.staged.corrections;
   const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
   const float* const coefficients = scratch.coefficients + 2 * (segment.first_column + t);
-  const auto coefficient = [&](int record, int slot) {
-    return *reinterpret_cast<const float2*>(coefficients + record * kPitch + 8 * slot);
+  const auto coefficient = [&](const float* record, int slot) {
+    return *reinterpret_cast<const float2*>(record + 8 * slot);
   };
-  float beta[kSlots], key_query[kSlots], v[kSlots][2];
+  float beta[kUsed], key_query[kUsed], v[kUsed][2];
 #pragma unroll
-  for (int n = 0; n < kSlots; ++n) {
+  for (int n = 0; n < kUsed; ++n) {
     const int token = min(4 * n + t, last);
     const typename Layout::TokenFactors f = factors[token];
     const int at = swizzled<Layout::kRows>(segment.first_row + token, value);
@@ -202,56 +244,76 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
       const float d0 = live ? widen(corrections[at]) : 0.0f;
       const float d1 = live ? widen(corrections[at ^ 8]) : 0.0f;
 #pragma unroll
-      for (int n = 0; n < kSlots; ++n) {
-        if (n > 0 && 4 * n > last) break;
-        add_correction(coefficient(record, n), d0, d1, sums.key[n], sums.query[n]);
+      for (int n = 0; n < kUsed; ++n) {
+        add_correction(coefficient(coefficients + record * kPitch, n), d0, d1, sums.key[n],
+                       sums.query[n]);
       }
     }
   }
+  const float* const own = coefficients + segment.history * kPitch;
 #pragma unroll
-  for (int n = 0; n < kSlots; ++n) {
-    if (4 * n > last) break;
-    float own[2] = {};
+  for (int n = 0; n < kUsed; ++n) {
+    float exact[2] = {};
     uint32_t stored = 0;
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const int record = segment.history + 4 * n + r;
+      const float* const record = own + (4 * n + r) * kPitch;
       const float d0 = beta[n] * (v[n][0] - sums.key[n][0]);
       const float d1 = beta[n] * (v[n][1] - sums.key[n][1]);
       const uint32_t rounded = ptx::pack_bf16(d0, d1);
       if (t == r) {
-        own[0] = d0;
-        own[1] = d1;
+        exact[0] = d0;
+        exact[1] = d1;
         stored = rounded;
       }
       const uint32_t d = ptx::shuffle(rounded, (lane & ~3) | r);
-      if (t > r) {
-        add_correction(coefficient(record, n), low_half(d), high_half(d), sums.key[n],
-                       sums.query[n]);
+      if (r < 3) {
+        const float2 c = coefficient(record, n);
+        if (t > r) add_correction(c, low_half(d), high_half(d), sums.key[n], sums.query[n]);
       }
 #pragma unroll
-      for (int m = n + 1; m < kSlots; ++m) {
-        if (4 * m > last) break;
+      for (int m = n + 1; m < kUsed; ++m) {
         add_correction(coefficient(record, m), low_half(d), high_half(d), sums.key[m],
                        sums.query[m]);
       }
     }
     const int token = 4 * n + t;
     if (token <= last) {
-      const bf16 d[2] = {bf16{static_cast<uint16_t>(stored & 0xffffu)},
-                         bf16{static_cast<uint16_t>(stored >> 16)}};
-      if (keep) {
+      if (records) {
         const int at = swizzled<kValueDim>(segment.history + token, first_value + value);
-        corrections[at] = d[0];
-        corrections[at ^ 8] = d[1];
+        corrections[at] = bf16{static_cast<uint16_t>(stored & 0xffffu)};
+        corrections[at ^ 8] = bf16{static_cast<uint16_t>(stored >> 16)};
       }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        write(token, value + 8 * half, d[half], fmaf(key_query[n], own[half], sums.query[n][half]));
-      }
+      keep(token, value, stored);
+      output.store(n, fmaf(key_query[n], exact[0], sums.query[n][0]),
+                   fmaf(key_query[n], exact[1], sums.query[n][1]));
     }
   }
   ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
+}
+
+// The same two for a number of fours that fits the segment.
+template <class Layout>
+__device__ __forceinline__ TileSums<Layout::kTokens / 4> tile_products(
+    const StateTile& state, const Segment<Layout>& segment) {
+  TileSums<Layout::kTokens / 4> sums{};
+  with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, segment, sums); });
+  return sums;
+}
+template <class Layout, class Keep>
+__device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
+                                           const typename Layout::Scratch& scratch, int warp,
+                                           bool records, const TileOutput& output,
+                                           TileSums<Layout::kTokens / 4>& sums, Keep&& keep) {
+  with_slots(segment, [&]<int kUsed>() {
+    solve_tile<kUsed>(segment, first_value, scratch, warp, records, output, sums, keep);
+  });
+}
+
+// Stores a pair of d in the ring row at `to`.
+__device__ __forceinline__ void store_pair(bf16* to, uint32_t d) {
+  to[0] = bf16{static_cast<uint16_t>(d & 0xffffu)};
+  to[8] = bf16{static_cast<uint16_t>(d >> 16)};
 }
 
 }  // namespace replayssm::cuda

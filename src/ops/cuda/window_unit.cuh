@@ -180,7 +180,6 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
                                                   typename Layout::Scratch& scratch, int warp,
                                                   int group_barrier) {
   using State = typename Layout::State;
-  constexpr int kSlots = Layout::kTokens / 4;
   const int block = args.fold_block;
   if (unit.kind == UnitKind::null_row) {
     store_zeros<Layout>(args, unit, warp);
@@ -209,20 +208,18 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
     store_tile(state, stage.state, warp);
     store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
   }
-  TileSums<kSlots> sums = tile_products<Layout>(state, window.segment(stage, false));
+  auto sums = tile_products(state, window.segment(stage, false));
   window_coefficients(args, unit, window, stage, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
 
 #pragma unroll 1
   for (int part = 0;; ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
-    solve_tile<Layout>(
-        segment, unit.first_value, scratch, warp, part == 0 && crosses, sums,
-        [&](int i, int value, State stored, float o) {
-          const int token = segment.first_token + i;
-          const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
-          static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
-          store_output<Layout>(args, unit, token * args.value_heads * kValueDim + value, o);
+    solve_tile(
+        segment, unit.first_value, scratch, warp, part == 0 && crosses,
+        TileOutput(args, unit, segment.first_token, warp), sums, [&](int i, int value, uint32_t d) {
+          const int ring_row = (unit.append_row + segment.first_token + i) & (args.ring_rows - 1);
+          store_pair(static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
         });
     if (part == 1 || !crosses) break;
     const StagedRecords<Layout> records = records_from<Layout>(stage, first);
@@ -231,7 +228,7 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
       ptx::sync_group<Layout::kThreads>(group_barrier);
     }
     fold_staged<Layout>(records, block, unit.first_value, scratch, warp, state);
-    sums = tile_products<Layout>(state, window.segment(stage, true));
+    sums = tile_products(state, window.segment(stage, true));
   }
   // The next unit overwrites the keys of a fold.
   if (crosses) ptx::sync_group<Layout::kThreads>(group_barrier);
