@@ -260,8 +260,9 @@ template <class Layout>
 __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& unit,
                                            typename Layout::Shared& shared, int warp) {
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
-  StateTile state{};
-  if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state), warp);
+  constexpr int kTiles = Layout::kTiles;
+  WarpState<kTiles> state{};
+  if (unit.has_state) state = load_state<kTiles>(static_cast<const bf16*>(unit.state), warp);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -273,21 +274,22 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       auto sums = tile_products(state, segment);
-      solve_tile(segment, unit.first_value, block.segments[s], warp, true,
-                 TileOutput(args, unit, token, warp), sums, [&](int i, int value, uint32_t d) {
-                   if (!last) return;
-                   const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
-                   store_pair(
-                       static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
-                 });
+      solve_tiles(segment, unit.first_value, block.segments[s], warp, true,
+                  TileOutput(args, unit, token, warp * 16 * kTiles), sums,
+                  [&](int i, int value, uint32_t d) {
+                    if (!last) return;
+                    const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
+                    store_pair(
+                        static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
+                  });
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tile<Layout>(
+      fold_tiles<Layout>(
           {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
           unit.first_value, scratch, warp, scratch.decay[0],
           [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count) store_tile(state, static_cast<bf16*>(unit.state_out), warp);
+      if (b + 2 == count) store_state(state, static_cast<bf16*>(unit.state_out), warp);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }

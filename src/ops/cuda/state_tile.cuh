@@ -1,23 +1,35 @@
-// GDN with bf16 states, several tokens: sixteen value rows of the state in the registers of a warp,
-// where they are folded, multiplied with the tokens' keys and queries, and the tokens solved one
-// after the other, all in the layout of the matrix units' accumulators. The sums are those of a
-// step of one token, in its order.
+// GDN with bf16 states, several tokens: tiles of sixteen value rows of the state in the registers
+// of a warp, where they are folded, multiplied with the tokens' keys and queries, and the tokens
+// solved one after the other, all in the layout of the matrix units' accumulators. The sums are
+// those of a step of one token, in its order.
 #pragma once
 
 #include "ops/cuda/segment.cuh"
 
 namespace replayssm::cuda {
 
-// Rows g and g + 8 of a warp's sixteen: eight columns of each chunk a lane, from 32 chunk + 8 t on.
+// Rows g and g + 8 of sixteen: eight columns of each chunk a lane, from 32 chunk + 8 t on.
 struct StateTile {
   InputFragments upper, lower;
 };
 
+// A warp's value rows of the state: kTiles times sixteen.
+template <int kTiles>
+struct WarpState {
+  StateTile tile[kTiles];
+};
+
 // From or to a unit's rows, in shared or global memory.
-__device__ __forceinline__ StateTile load_tile(const bf16* rows, int warp) {
+template <int kTiles>
+__device__ __forceinline__ WarpState<kTiles> load_state(const bf16* rows, int warp) {
   const int g = ptx::lane() >> 2;
-  const bf16* const row = rows + (warp * 16 + g) * kKeyDim;
-  return {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
+  WarpState<kTiles> state;
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+    const bf16* const row = rows + ((warp * kTiles + m) * 16 + g) * kKeyDim;
+    state.tile[m] = {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
+  }
+  return state;
 }
 
 // See load_row.
@@ -32,11 +44,15 @@ __device__ __forceinline__ void store_row(const InputFragments& f, bf16* row, bo
     *reinterpret_cast<uint4*>(pair + (odd ? 0 : kChunkColumns)) = second;
   }
 }
-__device__ __forceinline__ void store_tile(const StateTile& state, bf16* rows, int warp) {
+template <int kTiles>
+__device__ __forceinline__ void store_state(const WarpState<kTiles>& state, bf16* rows, int warp) {
   const int g = ptx::lane() >> 2;
-  bf16* const row = rows + (warp * 16 + g) * kKeyDim;
-  store_row(state.upper, row, (g & 1) != 0);
-  store_row(state.lower, row + 8 * kKeyDim, (g & 1) != 0);
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+    bf16* const row = rows + ((warp * kTiles + m) * 16 + g) * kKeyDim;
+    store_row(state.tile[m].upper, row, (g & 1) != 0);
+    store_row(state.tile[m].lower, row + 8 * kKeyDim, (g & 1) != 0);
+  }
 }
 
 // The first `records` keys of `staged` as B operands of a fold, shared by kWarps warps: words
@@ -63,60 +79,74 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
   }
 }
 
-// Folds `records` records, whose keys are in the scratch, into the tile. `a` is the block's decay,
-// weight(j) what multiplies record j; called by all lanes.
+// Folds `records` records, whose keys are in the scratch, into the warp's state. `a` is the block's
+// decay, weight(j) what multiplies record j; called by all lanes.
 template <class Layout, class Weight>
-__device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, int records,
-                                          int first_value, const typename Layout::Scratch& scratch,
-                                          int warp, float a, Weight&& weight, StateTile& state) {
-  constexpr int kSteps = Layout::kFoldSteps;
+__device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, int records,
+                                           int first_value, const typename Layout::Scratch& scratch,
+                                           int warp, float a, Weight&& weight,
+                                           WarpState<Layout::kTiles>& state) {
+  constexpr int kSteps = Layout::kFoldSteps, kTiles = Layout::kTiles;
   const int lane = ptx::lane(), t = lane & 3;
-  uint32_t high[kSteps][4], low[kSteps][4];
+  uint32_t high[kTiles][kSteps][4], low[kTiles][kSteps][4];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    uint32_t d[4];
-    ptx::load_transposed(
-        d,
-        staged.corrections + swizzled<kValueDim>(16 * step + (lane >> 4) * 8 + (lane & 7),
-                                                 first_value + warp * 16 + ((lane >> 3) & 1) * 8));
+    float w[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int j = 16 * step + 2 * t + (i >> 1) * 8;
-      const float w0 = weight(j), w1 = weight(j + 1);
-      const float d0 = j < records ? w0 * low_half(d[i]) : 0.0f;
-      const float d1 = j + 1 < records ? w1 * high_half(d[i]) : 0.0f;
-      high[step][i] = ptx::pack_bf16(d0, d1);
-      low[step][i] = ptx::pack_bf16(d0 - low_half(high[step][i]), d1 - high_half(high[step][i]));
+    for (int i = 0; i < 4; ++i) w[i] = weight(16 * step + 2 * t + (i >> 1) * 8 + (i & 1));
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      uint32_t d[4];
+      ptx::load_transposed(
+          d, staged.corrections + swizzled<kValueDim>(16 * step + (lane >> 4) * 8 + (lane & 7),
+                                                      first_value + (warp * kTiles + m) * 16 +
+                                                          ((lane >> 3) & 1) * 8));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = 16 * step + 2 * t + (i >> 1) * 8;
+        const float d0 = j < records ? w[i & 2] * low_half(d[i]) : 0.0f;
+        const float d1 = j + 1 < records ? w[(i & 2) + 1] * high_half(d[i]) : 0.0f;
+        uint32_t& h = high[m][step][i];
+        h = ptx::pack_bf16(d0, d1);
+        low[m][step][i] = ptx::pack_bf16(d0 - low_half(h), d1 - high_half(h));
+      }
     }
   }
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      uint32_t& u = reinterpret_cast<uint32_t*>(&state.upper.chunk[c])[i];
-      uint32_t& l = reinterpret_cast<uint32_t*>(&state.lower.chunk[c])[i];
-      float sum[4] = {a * low_half(u), a * high_half(u), a * low_half(l), a * high_half(l)};
+      uint2 k[kSteps];
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        if (step == 0 || 16 * step < records) {
-          const uint2 k =
-              *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
-          const uint32_t(&h)[4] = high[step], (&r)[4] = low[step];
-          ptx::mma(sum, h[0], h[1], h[2], h[3], k.x, k.y);
-          ptx::mma(sum, r[0], r[1], r[2], r[3], k.x, k.y);
-        }
+        k[step] =
+            *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
       }
-      u = ptx::pack_bf16(sum[0], sum[1]);
-      l = ptx::pack_bf16(sum[2], sum[3]);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        uint32_t& u = reinterpret_cast<uint32_t*>(&state.tile[m].upper.chunk[c])[i];
+        uint32_t& l = reinterpret_cast<uint32_t*>(&state.tile[m].lower.chunk[c])[i];
+        float sum[4] = {a * low_half(u), a * high_half(u), a * low_half(l), a * high_half(l)};
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          if (step == 0 || 16 * step < records) {
+            const uint32_t(&h)[4] = high[m][step], (&r)[4] = low[m][step];
+            ptx::mma(sum, h[0], h[1], h[2], h[3], k[step].x, k[step].y);
+            ptx::mma(sum, r[0], r[1], r[2], r[3], k[step].x, k[step].y);
+          }
+        }
+        u = ptx::pack_bf16(sum[0], sum[1]);
+        l = ptx::pack_bf16(sum[2], sum[3]);
+      }
     }
   }
 }
 
-// Sums of rows g and g + 8, of tokens t, t + 4, .. of a segment, and what else its lanes need.
-template <int kSlots>
+// Sums of rows g and g + 8 of each of a warp's tiles, of tokens t, t + 4, .. of a segment.
+template <class Layout>
 struct TileSums {
-  float key[kSlots][2];
-  float query[kSlots][2];
+  float key[Layout::kTokens / 4][2 * Layout::kTiles];
+  float query[Layout::kTokens / 4][2 * Layout::kTiles];
 };
 
 // Where a lane's outputs go: of the segment's token t and row g.
@@ -125,30 +155,30 @@ struct TileOutput {
   int64_t four_tokens;  // bytes
   bool f32;
 
-  __device__ __forceinline__ TileOutput(const StepArgs& args, const Unit& unit, int token, int warp)
+  __device__ __forceinline__ TileOutput(const StepArgs& args, const Unit& unit, int token,
+                                        int first_row)
       : f32(args.out_f32 != 0) {
     const int size = f32 ? 4 : 2, row = args.value_heads * kValueDim * size;
-    const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
-    first = static_cast<char*>(unit.out) + static_cast<int64_t>(token + t) * row +
-            (warp * 16 + g) * size;
+    first = static_cast<char*>(unit.out) + static_cast<int64_t>(token + (ptx::lane() & 3)) * row +
+            (first_row + (ptx::lane() >> 2)) * size;
     four_tokens = 4 * static_cast<int64_t>(row);
   }
 
-  __device__ __forceinline__ void store(int slot, float upper, float lower) const {
+  __device__ __forceinline__ void store(int slot, int tile, float upper, float lower) const {
     char* const to = first + slot * four_tokens;
     if (f32) {
-      reinterpret_cast<float*>(to)[0] = upper;
-      reinterpret_cast<float*>(to)[8] = lower;
+      reinterpret_cast<float*>(to)[16 * tile] = upper;
+      reinterpret_cast<float*>(to)[16 * tile + 8] = lower;
     } else {
       const uint32_t pair = ptx::pack_bf16(upper, lower);
-      reinterpret_cast<bf16*>(to)[0] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
-      reinterpret_cast<bf16*>(to)[8] = bf16{static_cast<uint16_t>(pair >> 16)};
+      reinterpret_cast<bf16*>(to)[16 * tile] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
+      reinterpret_cast<bf16*>(to)[16 * tile + 8] = bf16{static_cast<uint16_t>(pair >> 16)};
     }
   }
 };
 
-// Tokens of a segment in fours, of which most are evaluated in the same straight line: the ones
-// that do not exist are computed from the last token's inputs, and not stored.
+// Tokens of a segment in fours, evaluated in one straight line: those that do not exist are
+// computed from the last token's inputs, and not stored.
 template <class Layout, class Body>
 __device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&& body) {
   constexpr int kSlots = Layout::kTokens / 4;
@@ -161,56 +191,69 @@ __device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&
   body.template operator()<kSlots>();
 }
 
-// The tile's products with the tokens of kUsed fours. Columns of the B operand: key and query of
+// The state's products with the tokens of kUsed fours. Columns of the B operand: key and query of
 // four tokens.
 template <int kUsed, class Layout>
-__device__ __forceinline__ void tile_products(const StateTile& state,
+__device__ __forceinline__ void tile_products(const WarpState<Layout::kTiles>& state,
                                               const Segment<Layout>& segment,
-                                              TileSums<Layout::kTokens / 4>& sums) {
+                                              TileSums<Layout>& sums) {
   const int g = ptx::lane() >> 2;
   const bool query = (g & 1) != 0;
   const bf16* const rows = query ? segment.q : segment.staged.keys;
   const int first = query ? segment.first_row : segment.history;
-  float c[kUsed][2][4] = {};
 #pragma unroll
-  for (int n = 0; n < kUsed; ++n) {
-    const InputFragments b = load_swizzled(rows, first + min(4 * n + (g >> 1), segment.count - 1));
+  for (int pass = 0; pass < kUsed; pass += 2) {
+    constexpr int kPass = kUsed < 2 ? 1 : 2;
+    float c[kPass][Layout::kTiles][2][4] = {};
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      multiply_chunk(c[n][i & 1], state.upper.chunk[i], state.lower.chunk[i], b.chunk[i]);
+    for (int n = 0; n < kPass; ++n) {
+      const InputFragments b =
+          load_swizzled(rows, first + min(4 * (pass + n) + (g >> 1), segment.count - 1));
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+        for (int m = 0; m < Layout::kTiles; ++m) {
+          multiply_chunk(c[n][m][i & 1], state.tile[m].upper.chunk[i], state.tile[m].lower.chunk[i],
+                         b.chunk[i]);
+        }
+      }
     }
-  }
 #pragma unroll
-  for (int n = 0; n < kUsed; ++n) {
+    for (int n = 0; n < kPass; ++n) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      sums.key[n][half] = c[n][0][2 * half] + c[n][1][2 * half];
-      sums.query[n][half] = c[n][0][2 * half + 1] + c[n][1][2 * half + 1];
+      for (int row = 0; row < 2 * Layout::kTiles; ++row) {
+        const float(&x)[2][4] = c[n][row / 2];
+        const int at = 2 * (row & 1);
+        sums.key[pass + n][row] = x[0][at] + x[1][at];
+        sums.query[pass + n][row] = x[0][at + 1] + x[1][at + 1];
+      }
     }
   }
 }
 
-// sums += coefficient * d of rows g and g + 8.
-__device__ __forceinline__ void add_correction(const float2& coefficient, float d0, float d1,
-                                               float (&key)[2], float (&query)[2]) {
-  key[0] = fmaf(coefficient.x, d0, key[0]);
-  key[1] = fmaf(coefficient.x, d1, key[1]);
-  query[0] = fmaf(coefficient.y, d0, query[0]);
-  query[1] = fmaf(coefficient.y, d1, query[1]);
+// sums += coefficient * d.
+template <int kRows>
+__device__ __forceinline__ void add_corrections(const float2& coefficient, const float (&d)[kRows],
+                                                float (&key)[kRows], float (&query)[kRows]) {
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    key[row] = fmaf(coefficient.x, d[row], key[row]);
+    query[row] = fmaf(coefficient.y, d[row], query[row]);
+  }
 }
 
 // A segment's history, then its tokens one after the other: a token's d goes from its lane to the
-// other three of its rows, which have later tokens. keep(token, row, d of rows g and g + 8 as a
-// pair) is called by a token's lanes; with `records` the tokens' d also become records of the
-// stage. One warp.
+// other three of its rows, which have later tokens. keep(token, row of the unit, d of it and of the
+// row eight further as a pair) is called by a token's lanes; with `records` the tokens' d also
+// become records of the stage. One warp.
 template <int kUsed, class Layout, class Keep>
-__device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
-                                           const typename Layout::Scratch& scratch, int warp,
-                                           bool records, const TileOutput& output,
-                                           TileSums<Layout::kTokens / 4>& sums, Keep&& keep) {
-  constexpr int kPitch = Layout::kCoefficientPitch;
-  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
-  const int value = warp * 16 + g;  // and value + 8
+__device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int first_value,
+                                            const typename Layout::Scratch& scratch, int warp,
+                                            bool records, const TileOutput& output,
+                                            TileSums<Layout>& sums, Keep&& keep) {
+  constexpr int kPitch = Layout::kCoefficientPitch, kTiles = Layout::kTiles, kRows = 2 * kTiles;
+  const int lane = ptx::lane(), t = lane & 3;
+  const int value = warp * 16 * kTiles + (lane >> 2);  // of row 0; row r has 8 r more
   const int last = segment.count - 1;
   bf16* const corrections = segment.staged.corrections;
   const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
@@ -218,7 +261,7 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
   const auto coefficient = [&](const float* record, int slot) {
     return *reinterpret_cast<const float2*>(record + 8 * slot);
   };
-  float beta[kUsed], key_query[kUsed], v[kUsed][2];
+  float beta[kUsed], key_query[kUsed], v[kUsed][kRows];
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
     const int token = min(4 * n + t, last);
@@ -226,12 +269,11 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
     const int at = swizzled<Layout::kRows>(segment.first_row + token, value);
     beta[n] = f.beta;
     key_query[n] = f.key_query;
-    v[n][0] = widen(segment.v[at]);
-    v[n][1] = widen(segment.v[at ^ 8]);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      sums.key[n][half] = sums.key[n][half] * f.key + 0.0f;
-      sums.query[n][half] = sums.query[n][half] * f.query + 0.0f;
+    for (int row = 0; row < kRows; ++row) {
+      v[n][row] = widen(segment.v[at ^ (8 * row)]);
+      sums.key[n][row] = sums.key[n][row] * f.key + 0.0f;
+      sums.query[n][row] = sums.query[n][row] * f.query + 0.0f;
     }
   }
 #pragma unroll 1
@@ -241,52 +283,63 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
       const int record = four + i;
       const bool live = record < segment.history;
       const int at = swizzled<kValueDim>(record, first_value + value);
-      const float d0 = live ? widen(corrections[at]) : 0.0f;
-      const float d1 = live ? widen(corrections[at ^ 8]) : 0.0f;
+      float d[kRows];
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        d[row] = live ? widen(corrections[at ^ (8 * row)]) : 0.0f;
+      }
 #pragma unroll
       for (int n = 0; n < kUsed; ++n) {
-        add_correction(coefficient(coefficients + record * kPitch, n), d0, d1, sums.key[n],
-                       sums.query[n]);
+        add_corrections(coefficient(coefficients + record * kPitch, n), d, sums.key[n],
+                        sums.query[n]);
       }
     }
   }
   const float* const own = coefficients + segment.history * kPitch;
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
-    float exact[2] = {};
-    uint32_t stored = 0;
+    float exact[kRows] = {};
+    uint32_t stored[kTiles] = {};
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const float* const record = own + (4 * n + r) * kPitch;
-      const float d0 = beta[n] * (v[n][0] - sums.key[n][0]);
-      const float d1 = beta[n] * (v[n][1] - sums.key[n][1]);
-      const uint32_t rounded = ptx::pack_bf16(d0, d1);
-      if (t == r) {
-        exact[0] = d0;
-        exact[1] = d1;
-        stored = rounded;
+      float d[kRows];
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        const float upper = beta[n] * (v[n][2 * m] - sums.key[n][2 * m]);
+        const float lower = beta[n] * (v[n][2 * m + 1] - sums.key[n][2 * m + 1]);
+        uint32_t rounded = ptx::pack_bf16(upper, lower);
+        if (t == r) {
+          exact[2 * m] = upper;
+          exact[2 * m + 1] = lower;
+          stored[m] = rounded;
+        }
+        rounded = ptx::shuffle(rounded, (lane & ~3) | r);
+        d[2 * m] = low_half(rounded);
+        d[2 * m + 1] = high_half(rounded);
       }
-      const uint32_t d = ptx::shuffle(rounded, (lane & ~3) | r);
       if (r < 3) {
         const float2 c = coefficient(record, n);
-        if (t > r) add_correction(c, low_half(d), high_half(d), sums.key[n], sums.query[n]);
+        if (t > r) add_corrections(c, d, sums.key[n], sums.query[n]);
       }
 #pragma unroll
       for (int m = n + 1; m < kUsed; ++m) {
-        add_correction(coefficient(record, m), low_half(d), high_half(d), sums.key[m],
-                       sums.query[m]);
+        add_corrections(coefficient(record, m), d, sums.key[m], sums.query[m]);
       }
     }
     const int token = 4 * n + t;
     if (token <= last) {
-      if (records) {
-        const int at = swizzled<kValueDim>(segment.history + token, first_value + value);
-        corrections[at] = bf16{static_cast<uint16_t>(stored & 0xffffu)};
-        corrections[at ^ 8] = bf16{static_cast<uint16_t>(stored >> 16)};
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        if (records) {
+          const int at = swizzled<kValueDim>(segment.history + token, first_value + value);
+          corrections[at ^ (16 * m)] = bf16{static_cast<uint16_t>(stored[m] & 0xffffu)};
+          corrections[at ^ (16 * m + 8)] = bf16{static_cast<uint16_t>(stored[m] >> 16)};
+        }
+        keep(token, value + 16 * m, stored[m]);
+        output.store(n, m, fmaf(key_query[n], exact[2 * m], sums.query[n][2 * m]),
+                     fmaf(key_query[n], exact[2 * m + 1], sums.query[n][2 * m + 1]));
       }
-      keep(token, value, stored);
-      output.store(n, fmaf(key_query[n], exact[0], sums.query[n][0]),
-                   fmaf(key_query[n], exact[1], sums.query[n][1]));
     }
   }
   ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
@@ -294,19 +347,19 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
 
 // The same two for a number of fours that fits the segment.
 template <class Layout>
-__device__ __forceinline__ TileSums<Layout::kTokens / 4> tile_products(
-    const StateTile& state, const Segment<Layout>& segment) {
-  TileSums<Layout::kTokens / 4> sums{};
+__device__ __forceinline__ TileSums<Layout> tile_products(const WarpState<Layout::kTiles>& state,
+                                                          const Segment<Layout>& segment) {
+  TileSums<Layout> sums{};
   with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, segment, sums); });
   return sums;
 }
 template <class Layout, class Keep>
-__device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
-                                           const typename Layout::Scratch& scratch, int warp,
-                                           bool records, const TileOutput& output,
-                                           TileSums<Layout::kTokens / 4>& sums, Keep&& keep) {
+__device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int first_value,
+                                            const typename Layout::Scratch& scratch, int warp,
+                                            bool records, const TileOutput& output,
+                                            TileSums<Layout>& sums, Keep&& keep) {
   with_slots(segment, [&]<int kUsed>() {
-    solve_tile<kUsed>(segment, first_value, scratch, warp, records, output, sums, keep);
+    solve_tiles<kUsed>(segment, first_value, scratch, warp, records, output, sums, keep);
   });
 }
 

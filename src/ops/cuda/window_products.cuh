@@ -101,7 +101,8 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   const int end = first_tile + token_tiles * columns;
   const int behind = (warp - first_tile) & (kWarps - 1);
   for (int task = behind; task < end - first_tile; task += kWarps) {
-    const int tile = task / columns, column = task % columns;
+    const int tile = task >= columns ? 1 : 0;  // at most 16 tokens
+    const int column = task - tile * columns;
     const int token = min(8 * tile + g, segment.count - 1);
     const InputFragments b =
         column > record_tiles

@@ -165,21 +165,22 @@ template <class Layout>
 __device__ __forceinline__ void fold_staged(const StagedRecords<Layout>& staged, int records,
                                             int first_value,
                                             const typename Layout::Scratch& scratch, int warp,
-                                            StateTile& state) {
+                                            WarpState<Layout::kTiles>& state) {
   const HeadDecays<Layout> decays = head_decays<Layout>(staged, records, 1.0f);
-  fold_tile<Layout>(
+  fold_tiles<Layout>(
       staged, records, first_value, scratch, warp, decays.total,
       [&](int record) { return ptx::shuffle(decays.weight[0], record); }, state);
 }
 
-// The same where every warp keeps its rows of the state in registers, from the first fold to the
-// last product.
+// The same where warps work in tiles: the state is in registers from a fold to the products, and
+// what the fold between two segments makes of it goes nowhere else.
 template <class Layout>
 __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Unit& unit,
                                                   typename Layout::Stage& stage, uint64_t* empty,
                                                   typename Layout::Scratch& scratch, int warp,
                                                   int group_barrier) {
   using State = typename Layout::State;
+  constexpr int kTiles = Layout::kTiles;
   const int block = args.fold_block;
   if (unit.kind == UnitKind::null_row) {
     store_zeros<Layout>(args, unit, warp);
@@ -199,25 +200,29 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
   }
   const int tiles = window_gram(window.segment(stage, false), 0, scratch, warp);
   if (crosses) window_gram(window.segment(stage, true), tiles, scratch, warp);
-  StateTile state{};
-  if (unit.has_state) state = load_tile(stage.state, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
-  if (folds) {
-    fold_staged<Layout>(records_from<Layout>(stage, 0), block, unit.first_value, scratch, warp,
-                        state);
-    store_tile(state, stage.state, warp);
-    store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
+  TileSums<Layout> sums{};
+  if (unit.has_state || folds) {
+    WarpState<kTiles> state{};
+    if (unit.has_state) state = load_state<kTiles>(stage.state, warp);
+    if (folds) {
+      fold_staged<Layout>(records_from<Layout>(stage, 0), block, unit.first_value, scratch, warp,
+                          state);
+      store_state(state, stage.state, warp);
+      store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
+    }
+    sums = tile_products(state, window.segment(stage, false));
   }
-  auto sums = tile_products(state, window.segment(stage, false));
   window_coefficients(args, unit, window, stage, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
 
 #pragma unroll 1
   for (int part = 0;; ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
-    solve_tile(
+    solve_tiles(
         segment, unit.first_value, scratch, warp, part == 0 && crosses,
-        TileOutput(args, unit, segment.first_token, warp), sums, [&](int i, int value, uint32_t d) {
+        TileOutput(args, unit, segment.first_token, warp * 16 * kTiles), sums,
+        [&](int i, int value, uint32_t d) {
           const int ring_row = (unit.append_row + segment.first_token + i) & (args.ring_rows - 1);
           store_pair(static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
         });
@@ -227,6 +232,8 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
       write_fold_keys<Layout>(records, block, scratch, warp);
       ptx::sync_group<Layout::kThreads>(group_barrier);
     }
+    WarpState<kTiles> state{};
+    if (unit.has_state || folds) state = load_state<kTiles>(stage.state, warp);
     fold_staged<Layout>(records, block, unit.first_value, scratch, warp, state);
     sums = tile_products(state, window.segment(stage, true));
   }
