@@ -48,7 +48,7 @@ struct TiledChunkLayout
     : WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, 1> {
   using Window = WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, 1>;
   static constexpr bool kRepresentative = true;
-  static constexpr int kHelpers = 4;
+  static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
   static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;
   static constexpr int kSegments = (kRecordTile + kChunkSegment - 1) / kChunkSegment;  // of a block
   static constexpr int kBlocks = kRecordTile <= 16 ? 4 : 3;  // in shared memory

@@ -236,8 +236,8 @@ __device__ __forceinline__ void help_chunk(const StepArgs& args, const Unit& uni
     each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
       // The products are there, and the key scales of the segment before this one.
       ptx::sync_group<32 * kHelpers>(kBarrier);
-#pragma unroll
-      for (int i = 0; i < kChunkSegment; i += kHelpers) {
+#pragma unroll 1
+      for (int i = 0; i < segment.count; i += kHelpers) {
         const int token = min(i + warp, segment.count - 1);
         token_coefficients<Layout>(args, segment, token, token == i + warp, scratch);
       }
@@ -260,9 +260,10 @@ template <class Layout>
 __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& unit,
                                            typename Layout::Shared& shared, int warp) {
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
-  constexpr int kTiles = Layout::kTiles;
-  WarpState<kTiles> state{};
-  if (unit.has_state) state = load_state<kTiles>(static_cast<const bf16*>(unit.state), warp);
+  static_assert(Layout::kTiles == 1);
+  const int row = warp * 16;
+  StateTile state{};
+  if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -273,10 +274,10 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
     for (int s = 0, first = at.records; first < at.end; ++s, first += kChunkSegment) {
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
-      auto sums = tile_products(state, segment);
+      TileSums<Layout> sums{};
+      tile_products(state, 0, segment, sums);
       solve_tiles(segment, unit.first_value, block.segments[s], warp, true,
-                  TileOutput(args, unit, token, warp * 16 * kTiles), sums,
-                  [&](int i, int value, uint32_t d) {
+                  TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
                     if (!last) return;
                     const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
                     store_pair(
@@ -285,11 +286,11 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tiles<Layout>(
+      fold_tile<Layout>(
           {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
-          unit.first_value, scratch, warp, scratch.decay[0],
+          unit.first_value + row, scratch, scratch.decay[0],
           [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count) store_state(state, static_cast<bf16*>(unit.state_out), warp);
+      if (b + 2 == count) store_tile(state, static_cast<bf16*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }

@@ -13,23 +13,11 @@ struct StateTile {
   InputFragments upper, lower;
 };
 
-// A warp's value rows of the state: kTiles times sixteen.
-template <int kTiles>
-struct WarpState {
-  StateTile tile[kTiles];
-};
-
-// From or to a unit's rows, in shared or global memory.
-template <int kTiles>
-__device__ __forceinline__ WarpState<kTiles> load_state(const bf16* rows, int warp) {
+// From or to sixteen rows in shared or global memory.
+__device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   const int g = ptx::lane() >> 2;
-  WarpState<kTiles> state;
-#pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
-    const bf16* const row = rows + ((warp * kTiles + m) * 16 + g) * kKeyDim;
-    state.tile[m] = {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
-  }
-  return state;
+  const bf16* const row = rows + g * kKeyDim;
+  return {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
 }
 
 // See load_row.
@@ -44,15 +32,11 @@ __device__ __forceinline__ void store_row(const InputFragments& f, bf16* row, bo
     *reinterpret_cast<uint4*>(pair + (odd ? 0 : kChunkColumns)) = second;
   }
 }
-template <int kTiles>
-__device__ __forceinline__ void store_state(const WarpState<kTiles>& state, bf16* rows, int warp) {
+__device__ __forceinline__ void store_tile(const StateTile& state, bf16* rows) {
   const int g = ptx::lane() >> 2;
-#pragma unroll
-  for (int m = 0; m < kTiles; ++m) {
-    bf16* const row = rows + ((warp * kTiles + m) * 16 + g) * kKeyDim;
-    store_row(state.tile[m].upper, row, (g & 1) != 0);
-    store_row(state.tile[m].lower, row + 8 * kKeyDim, (g & 1) != 0);
-  }
+  bf16* const row = rows + g * kKeyDim;
+  store_row(state.upper, row, (g & 1) != 0);
+  store_row(state.lower, row + 8 * kKeyDim, (g & 1) != 0);
 }
 
 // The first `records` keys of `staged` as B operands of a fold, shared by kWarps warps: words
@@ -79,65 +63,51 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
   }
 }
 
-// Folds `records` records, whose keys are in the scratch, into the warp's state. `a` is the block's
-// decay, weight(j) what multiplies record j; called by all lanes.
+// Folds `records` records, whose keys are in the scratch, into the tile of value rows from
+// `first_value` on. `a` is the block's decay, weight(j) what multiplies record j; called by all
+// lanes.
 template <class Layout, class Weight>
-__device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, int records,
-                                           int first_value, const typename Layout::Scratch& scratch,
-                                           int warp, float a, Weight&& weight,
-                                           WarpState<Layout::kTiles>& state) {
-  constexpr int kSteps = Layout::kFoldSteps, kTiles = Layout::kTiles;
+__device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, int records,
+                                          int first_value, const typename Layout::Scratch& scratch,
+                                          float a, Weight&& weight, StateTile& state) {
+  constexpr int kSteps = Layout::kFoldSteps;
   const int lane = ptx::lane(), t = lane & 3;
-  uint32_t high[kTiles][kSteps][4], low[kTiles][kSteps][4];
+  uint32_t high[kSteps][4], low[kSteps][4];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    float w[4];
+    uint32_t d[4];
+    ptx::load_transposed(
+        d, staged.corrections + swizzled<kValueDim>(16 * step + (lane >> 4) * 8 + (lane & 7),
+                                                    first_value + ((lane >> 3) & 1) * 8));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = weight(16 * step + 2 * t + (i >> 1) * 8 + (i & 1));
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-      uint32_t d[4];
-      ptx::load_transposed(
-          d, staged.corrections + swizzled<kValueDim>(16 * step + (lane >> 4) * 8 + (lane & 7),
-                                                      first_value + (warp * kTiles + m) * 16 +
-                                                          ((lane >> 3) & 1) * 8));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int j = 16 * step + 2 * t + (i >> 1) * 8;
-        const float d0 = j < records ? w[i & 2] * low_half(d[i]) : 0.0f;
-        const float d1 = j + 1 < records ? w[(i & 2) + 1] * high_half(d[i]) : 0.0f;
-        uint32_t& h = high[m][step][i];
-        h = ptx::pack_bf16(d0, d1);
-        low[m][step][i] = ptx::pack_bf16(d0 - low_half(h), d1 - high_half(h));
-      }
+    for (int i = 0; i < 4; ++i) {
+      const int j = 16 * step + 2 * t + (i >> 1) * 8;
+      const float w0 = weight(j), w1 = weight(j + 1);
+      const float d0 = j < records ? w0 * low_half(d[i]) : 0.0f;
+      const float d1 = j + 1 < records ? w1 * high_half(d[i]) : 0.0f;
+      high[step][i] = ptx::pack_bf16(d0, d1);
+      low[step][i] = ptx::pack_bf16(d0 - low_half(high[step][i]), d1 - high_half(high[step][i]));
     }
   }
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      uint2 k[kSteps];
+      uint32_t& u = reinterpret_cast<uint32_t*>(&state.upper.chunk[c])[i];
+      uint32_t& l = reinterpret_cast<uint32_t*>(&state.lower.chunk[c])[i];
+      float sum[4] = {a * low_half(u), a * high_half(u), a * low_half(l), a * high_half(l)};
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        k[step] =
-            *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
-      }
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        uint32_t& u = reinterpret_cast<uint32_t*>(&state.tile[m].upper.chunk[c])[i];
-        uint32_t& l = reinterpret_cast<uint32_t*>(&state.tile[m].lower.chunk[c])[i];
-        float sum[4] = {a * low_half(u), a * high_half(u), a * low_half(l), a * high_half(l)};
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          if (step == 0 || 16 * step < records) {
-            const uint32_t(&h)[4] = high[m][step], (&r)[4] = low[m][step];
-            ptx::mma(sum, h[0], h[1], h[2], h[3], k[step].x, k[step].y);
-            ptx::mma(sum, r[0], r[1], r[2], r[3], k[step].x, k[step].y);
-          }
+        if (step == 0 || 16 * step < records) {
+          const uint2 k =
+              *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
+          const uint32_t(&h)[4] = high[step], (&r)[4] = low[step];
+          ptx::mma(sum, h[0], h[1], h[2], h[3], k.x, k.y);
+          ptx::mma(sum, r[0], r[1], r[2], r[3], k.x, k.y);
         }
-        u = ptx::pack_bf16(sum[0], sum[1]);
-        l = ptx::pack_bf16(sum[2], sum[3]);
       }
+      u = ptx::pack_bf16(sum[0], sum[1]);
+      l = ptx::pack_bf16(sum[2], sum[3]);
     }
   }
 }
@@ -191,42 +161,31 @@ __device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&
   body.template operator()<kSlots>();
 }
 
-// The state's products with the tokens of kUsed fours. Columns of the B operand: key and query of
-// four tokens.
+// The products of the warp's tile `m` with the tokens of kUsed fours. Columns of the B operand: key
+// and query of four tokens.
 template <int kUsed, class Layout>
-__device__ __forceinline__ void tile_products(const WarpState<Layout::kTiles>& state,
+__device__ __forceinline__ void tile_products(const StateTile& state, int m,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
   const int g = ptx::lane() >> 2;
   const bool query = (g & 1) != 0;
   const bf16* const rows = query ? segment.q : segment.staged.keys;
   const int first = query ? segment.first_row : segment.history;
+  float c[kUsed][2][4] = {};
 #pragma unroll
-  for (int pass = 0; pass < kUsed; pass += 2) {
-    constexpr int kPass = kUsed < 2 ? 1 : 2;
-    float c[kPass][Layout::kTiles][2][4] = {};
+  for (int n = 0; n < kUsed; ++n) {
+    const InputFragments b = load_swizzled(rows, first + min(4 * n + (g >> 1), segment.count - 1));
 #pragma unroll
-    for (int n = 0; n < kPass; ++n) {
-      const InputFragments b =
-          load_swizzled(rows, first + min(4 * (pass + n) + (g >> 1), segment.count - 1));
-#pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
-#pragma unroll
-        for (int m = 0; m < Layout::kTiles; ++m) {
-          multiply_chunk(c[n][m][i & 1], state.tile[m].upper.chunk[i], state.tile[m].lower.chunk[i],
-                         b.chunk[i]);
-        }
-      }
+    for (int i = 0; i < kChunks; ++i) {
+      multiply_chunk(c[n][i & 1], state.upper.chunk[i], state.lower.chunk[i], b.chunk[i]);
     }
+  }
 #pragma unroll
-    for (int n = 0; n < kPass; ++n) {
+  for (int n = 0; n < kUsed; ++n) {
 #pragma unroll
-      for (int row = 0; row < 2 * Layout::kTiles; ++row) {
-        const float(&x)[2][4] = c[n][row / 2];
-        const int at = 2 * (row & 1);
-        sums.key[pass + n][row] = x[0][at] + x[1][at];
-        sums.query[pass + n][row] = x[0][at + 1] + x[1][at + 1];
-      }
+    for (int half = 0; half < 2; ++half) {
+      sums.key[n][2 * m + half] = c[n][0][2 * half] + c[n][1][2 * half];
+      sums.query[n][2 * m + half] = c[n][0][2 * half + 1] + c[n][1][2 * half + 1];
     }
   }
 }
@@ -347,11 +306,10 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
 
 // The same two for a number of fours that fits the segment.
 template <class Layout>
-__device__ __forceinline__ TileSums<Layout> tile_products(const WarpState<Layout::kTiles>& state,
-                                                          const Segment<Layout>& segment) {
-  TileSums<Layout> sums{};
-  with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, segment, sums); });
-  return sums;
+__device__ __forceinline__ void tile_products(const StateTile& state, int m,
+                                              const Segment<Layout>& segment,
+                                              TileSums<Layout>& sums) {
+  with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, m, segment, sums); });
 }
 template <class Layout, class Keep>
 __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int first_value,

@@ -160,16 +160,30 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
   return true;
 }
 
-// Folds a block of records of the stage; every warp works out their weights.
-template <class Layout>
-__device__ __forceinline__ void fold_staged(const StagedRecords<Layout>& staged, int records,
-                                            int first_value,
-                                            const typename Layout::Scratch& scratch, int warp,
-                                            WarpState<Layout::kTiles>& state) {
-  const HeadDecays<Layout> decays = head_decays<Layout>(staged, records, 1.0f);
-  fold_tiles<Layout>(
-      staged, records, first_value, scratch, warp, decays.total,
-      [&](int record) { return ptx::shuffle(decays.weight[0], record); }, state);
+// A warp's products with a segment's tokens, of the stage's state or of what a fold of `records`
+// records makes of it. The folded state goes to folded(tile, its first row).
+template <class Layout, class Folded>
+__device__ __forceinline__ void staged_products(typename Layout::Stage& stage, bool has_state,
+                                                const StagedRecords<Layout>& staged, int records,
+                                                int first_value,
+                                                const typename Layout::Scratch& scratch, int warp,
+                                                const Segment<Layout>& segment,
+                                                TileSums<Layout>& sums, Folded&& folded) {
+  HeadDecays<Layout> decays{};
+  if (records > 0) decays = head_decays<Layout>(staged, records, 1.0f);
+#pragma unroll
+  for (int m = 0; m < Layout::kTiles; ++m) {
+    const int row = (warp * Layout::kTiles + m) * 16;
+    StateTile state{};
+    if (has_state) state = load_tile(stage.state + row * kKeyDim);
+    if (records > 0) {
+      fold_tile<Layout>(
+          staged, records, first_value + row, scratch, decays.total,
+          [&](int record) { return ptx::shuffle(decays.weight[0], record); }, state);
+      folded(state, row);
+    }
+    tile_products(state, m, segment, sums);
+  }
 }
 
 // The same where warps work in tiles: the state is in registers from a fold to the products, and
@@ -180,7 +194,6 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
                                                   typename Layout::Scratch& scratch, int warp,
                                                   int group_barrier) {
   using State = typename Layout::State;
-  constexpr int kTiles = Layout::kTiles;
   const int block = args.fold_block;
   if (unit.kind == UnitKind::null_row) {
     store_zeros<Layout>(args, unit, warp);
@@ -203,15 +216,11 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
   ptx::sync_group<Layout::kThreads>(group_barrier);
   TileSums<Layout> sums{};
   if (unit.has_state || folds) {
-    WarpState<kTiles> state{};
-    if (unit.has_state) state = load_state<kTiles>(stage.state, warp);
-    if (folds) {
-      fold_staged<Layout>(records_from<Layout>(stage, 0), block, unit.first_value, scratch, warp,
-                          state);
-      store_state(state, stage.state, warp);
-      store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
-    }
-    sums = tile_products(state, window.segment(stage, false));
+    staged_products(
+        stage, unit.has_state != 0, records_from<Layout>(stage, 0), folds ? block : 0,
+        unit.first_value, scratch, warp, window.segment(stage, false), sums,
+        [&](const StateTile& state, int row) { store_tile(state, stage.state + row * kKeyDim); });
+    if (folds) store_rows<Layout>(stage, warp, static_cast<State*>(unit.state_out));
   }
   window_coefficients(args, unit, window, stage, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
@@ -221,7 +230,7 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
     const Segment<Layout> segment = window.segment(stage, part == 1);
     solve_tiles(
         segment, unit.first_value, scratch, warp, part == 0 && crosses,
-        TileOutput(args, unit, segment.first_token, warp * 16 * kTiles), sums,
+        TileOutput(args, unit, segment.first_token, warp * 16 * Layout::kTiles), sums,
         [&](int i, int value, uint32_t d) {
           const int ring_row = (unit.append_row + segment.first_token + i) & (args.ring_rows - 1);
           store_pair(static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
@@ -232,10 +241,8 @@ __device__ __forceinline__ bool tiled_window_unit(const StepArgs& args, const Un
       write_fold_keys<Layout>(records, block, scratch, warp);
       ptx::sync_group<Layout::kThreads>(group_barrier);
     }
-    WarpState<kTiles> state{};
-    if (unit.has_state || folds) state = load_state<kTiles>(stage.state, warp);
-    fold_staged<Layout>(records, block, unit.first_value, scratch, warp, state);
-    sums = tile_products(state, window.segment(stage, true));
+    staged_products(stage, unit.has_state || folds, records, block, unit.first_value, scratch, warp,
+                    window.segment(stage, true), sums, [](const StateTile&, int) {});
   }
   // The next unit overwrites the keys of a fold.
   if (crosses) ptx::sync_group<Layout::kThreads>(group_barrier);
