@@ -116,6 +116,20 @@ __device__ __forceinline__ void produce_chunk(const StepArgs& args, const Unit& 
   }
 }
 
+// Every token's factors and coefficients, the tokens dealt to kWarps warps.
+template <class Layout, int kWarps>
+__device__ __forceinline__ void chunk_coefficients(const StepArgs& args,
+                                                   const Segment<Layout>& segment,
+                                                   typename Layout::Scratch& scratch, int warp) {
+  token_coefficients<Layout, kChunkSegment / kWarps>(
+      args,
+      [&](int turn) {
+        const int wanted = turn * kWarps + warp, i = min(wanted, segment.count - 1);
+        return SegmentToken<Layout>{segment, i, wanted == i};
+      },
+      scratch, [](int, float) {});
+}
+
 // Evaluates one segment; write(token of the segment, value, d, output). All threads of the group.
 template <class Layout, class Write>
 __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, const Unit& unit,
@@ -127,12 +141,7 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   window_gram(segment, 0, scratch, warp);
   if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   ptx::sync_group(group_barrier);
-#pragma unroll
-  for (int turn = 0; turn < Layout::kTokens / kWarpsPerGroup; ++turn) {
-    const int wanted = turn * kWarpsPerGroup + warp;
-    const int i = min(wanted, segment.count - 1);
-    token_coefficients<Layout>(args, segment, i, wanted == i, scratch);
-  }
+  chunk_coefficients<Layout, kWarpsPerGroup>(args, segment, scratch, warp);
   ptx::sync_group(group_barrier);
   WindowSums<Layout> sums{};
   if (has_state) {
@@ -142,6 +151,22 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   evaluate_segment<Layout>(segment, unit.first_value, scratch, warp, sums, write);
   // The next segment overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
+}
+
+// The segment of a block of positions that begins at position `first`.
+template <class Layout>
+__device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block& block,
+                                                         const ChunkBlock& at, int first) {
+  return {{block.keys, block.corrections, block.gates, block.key_scales},
+          block.q,
+          block.v,
+          block.beta,
+          first,
+          0,
+          first,
+          min(kChunkSegment, at.end - first),
+          0,
+          0};
 }
 
 // The four warps that evaluate.
@@ -164,9 +189,7 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
                            at.end - at.records, warp * 32 + ptx::lane(), [](int, int, float) {});
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
-      const Segment<Layout> segment{staged, block.q, block.v, block.beta,
-                                    first,  0,       first,   min(Layout::kTokens, at.end - first),
-                                    0};
+      const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       evaluate_chunk_segment(
           args, unit, segment, has_state, shared, warp, kGroupBarrier,
           [&](int i, int value, State stored, float o) {
@@ -187,21 +210,6 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
     ptx::barrier_arrive(shared.empty + slot);
   }
   if (ptx::lane() == 0) ptx::wait_for_stores_to_read();
-}
-
-// The segment of a block of positions that begins at position `first`.
-template <class Layout>
-__device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block& block,
-                                                         const ChunkBlock& at, int first) {
-  return {{block.keys, block.corrections, block.gates, block.key_scales},
-          block.q,
-          block.v,
-          block.beta,
-          first,
-          0,
-          first,
-          min(kChunkSegment, at.end - first),
-          0};
 }
 
 // The helpers: everything that keys, queries, gates and betas alone say, for the warps that walk.
@@ -236,11 +244,7 @@ __device__ __forceinline__ void help_chunk(const StepArgs& args, const Unit& uni
     each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
       // The products are there, and the key scales of the segment before this one.
       ptx::sync_group<32 * kHelpers>(kBarrier);
-#pragma unroll 1
-      for (int i = 0; i < segment.count; i += kHelpers) {
-        const int token = min(i + warp, segment.count - 1);
-        token_coefficients<Layout>(args, segment, token, token == i + warp, scratch);
-      }
+      chunk_coefficients<Layout, kHelpers>(args, segment, scratch, warp);
     });
     if (folds) {
       ptx::sync_group<32 * kHelpers>(kBarrier);  // the tokens' key scales

@@ -214,7 +214,9 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
   const int lane = ptx::lane(), t = lane & 3;
   const int value = warp * 16 * kTiles + (lane >> 2);  // of row 0; row r has 8 r more
   const int last = segment.count - 1;
-  bf16* const corrections = segment.staged.corrections;
+  // Indexed from the stage's first record on, which costs an addition less for every load.
+  bf16* const corrections = segment.staged.corrections - segment.first_record * kValueDim;
+  const int column = segment.first_record * kValueDim + first_value + value;
   const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
   const float* const coefficients = scratch.coefficients + 2 * (segment.first_column + t);
   const auto coefficient = [&](const float* record, int slot) {
@@ -235,69 +237,71 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
       sums.query[n][row] = sums.query[n][row] * f.query + 0.0f;
     }
   }
+  // A record of the history, whose d of row 0 lies at `at`, `further` rows down.
+  const auto add_record = [&](int record, int at, int further) {
+    float d[kRows];
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      d[row] = widen(corrections[(at ^ (8 * row)) + further * kValueDim]);
+    }
+#pragma unroll
+    for (int n = 0; n < kUsed; ++n) {
+      add_corrections(coefficient(coefficients + record * kPitch, n), d, sums.key[n],
+                      sums.query[n]);
+    }
+  };
+  int record = 0;
 #pragma unroll 1
-  for (int four = 0; four < segment.history; four += 4) {
+  for (; record + 4 <= segment.history; record += 4) {
+    const int first = swizzled<kValueDim>(record, column);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int record = four + i;
-      const bool live = record < segment.history;
-      const int at = swizzled<kValueDim>(record, first_value + value);
-      float d[kRows];
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        d[row] = live ? widen(corrections[at ^ (8 * row)]) : 0.0f;
-      }
-#pragma unroll
-      for (int n = 0; n < kUsed; ++n) {
-        add_corrections(coefficient(coefficients + record * kPitch, n), d, sums.key[n],
-                        sums.query[n]);
-      }
+      add_record(record + i, first ^ swizzled<0>(i, 0), i);
     }
+  }
+#pragma unroll 1
+  for (; record < segment.history; ++record) {
+    add_record(record, swizzled<kValueDim>(record, column), 0);
   }
   const float* const own = coefficients + segment.history * kPitch;
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
-    float exact[kRows] = {};
-    uint32_t stored[kTiles] = {};
+    const auto solved = [&](int row) { return beta[n] * (v[n][row] - sums.key[n][row]); };
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const float* const record = own + (4 * n + r) * kPitch;
+      const float* const from_token = own + (4 * n + r) * kPitch;
       float d[kRows];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const float upper = beta[n] * (v[n][2 * m] - sums.key[n][2 * m]);
-        const float lower = beta[n] * (v[n][2 * m + 1] - sums.key[n][2 * m + 1]);
-        uint32_t rounded = ptx::pack_bf16(upper, lower);
-        if (t == r) {
-          exact[2 * m] = upper;
-          exact[2 * m + 1] = lower;
-          stored[m] = rounded;
-        }
-        rounded = ptx::shuffle(rounded, (lane & ~3) | r);
-        d[2 * m] = low_half(rounded);
-        d[2 * m + 1] = high_half(rounded);
-      }
-      if (r < 3) {
-        const float2 c = coefficient(record, n);
-        if (t > r) add_corrections(c, d, sums.key[n], sums.query[n]);
+        const uint32_t pair =
+            ptx::shuffle(ptx::pack_bf16(solved(2 * m), solved(2 * m + 1)), (lane & ~3) | r);
+        d[2 * m] = low_half(pair);
+        d[2 * m + 1] = high_half(pair);
       }
 #pragma unroll
       for (int m = n + 1; m < kUsed; ++m) {
-        add_corrections(coefficient(record, m), d, sums.key[m], sums.query[m]);
+        add_corrections(coefficient(from_token, m), d, sums.key[m], sums.query[m]);
       }
+      if (r == 3) continue;
+        // Of the same four, only later tokens: the sums of the others are done.
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) d[row] = t > r ? d[row] : 0.0f;
+      add_corrections(coefficient(from_token, n), d, sums.key[n], sums.query[n]);
     }
     const int token = 4 * n + t;
     if (token <= last) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
+        const float upper = solved(2 * m), lower = solved(2 * m + 1);
+        const uint32_t pair = ptx::pack_bf16(upper, lower);
         if (records) {
-          const int at = swizzled<kValueDim>(segment.history + token, first_value + value);
-          corrections[at ^ (16 * m)] = bf16{static_cast<uint16_t>(stored[m] & 0xffffu)};
-          corrections[at ^ (16 * m + 8)] = bf16{static_cast<uint16_t>(stored[m] >> 16)};
+          const int at = swizzled<kValueDim>(segment.history + token, column);
+          corrections[at ^ (16 * m)] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
+          corrections[at ^ (16 * m + 8)] = bf16{static_cast<uint16_t>(pair >> 16)};
         }
-        keep(token, value + 16 * m, stored[m]);
-        output.store(n, m, fmaf(key_query[n], exact[2 * m], sums.query[n][2 * m]),
-                     fmaf(key_query[n], exact[2 * m + 1], sums.query[n][2 * m + 1]));
+        keep(token, value + 16 * m, pair);
+        output.store(n, m, fmaf(key_query[n], upper, sums.query[n][2 * m]),
+                     fmaf(key_query[n], lower, sums.query[n][2 * m + 1]));
       }
     }
   }

@@ -88,8 +88,8 @@ struct WindowLayout {
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
-    // [record][column][key, query]; rows behind the last record are read for tokens that do not
-    // exist.
+    // [record][column][key, query]; the rows behind the last record are zero, and read in the place
+    // of tokens that do not exist.
     alignas(16) float coefficients[(kRecordTile + kTokenGroup - 1) * kCoefficientPitch];
     TokenFactors factors[kWindow];
     alignas(

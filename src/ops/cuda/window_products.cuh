@@ -57,6 +57,7 @@ struct Segment {
   int history;                   // records before the first token
   int count;
   int first_column;  // of the coefficients; even
+  int first_record;  // of the stage: the one that `staged` begins with
 
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
   __device__ const bf16* query(int token) const { return q + (first_row + token) * kKeyDim; }
