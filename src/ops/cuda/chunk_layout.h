@@ -10,8 +10,8 @@ inline constexpr int kChunkSegment = 16;  // most tokens evaluated together
 
 // kRecordTile: a fold block, 16 (also for smaller ones) or 32.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
-struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment, 0> {
-  using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment, 0>;
+struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment> {
+  using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment>;
   static constexpr bool kRepresentative = true;
   static constexpr int kChunkThreads = kGroupThreads + 32;
   static constexpr int kBlocks = 2;  // in shared memory
@@ -45,8 +45,8 @@ struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, 
 // kHelpers warps ahead of them compute, block by block, what does not depend on the state.
 template <int kRecordTile, int kUnitRows>
 struct TiledChunkLayout
-    : WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, 1> {
-  using Window = WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, 1>;
+    : WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true> {
+  using Window = WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true>;
   static constexpr bool kRepresentative = true;
   static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
   static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;

@@ -33,6 +33,17 @@ __device__ __forceinline__ int chunk_blocks(const Unit& unit, int fold_block) {
   return (unit.records + unit.tokens + fold_block - 1) / fold_block;
 }
 
+// Copies `rows` rows of kColumns bf16 from row_at(i) to rows first, first + 1, .. of `to`, each
+// piece of 16 bytes to its place (swizzled). All lanes.
+template <int kColumns, class RowAt>
+__device__ __forceinline__ void copy_swizzled(bf16* to, int first, int rows, RowAt&& row_at) {
+  constexpr int kPieces = kColumns / 8;
+  for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
+    const int row = i / kPieces, column = i % kPieces * 8;
+    ptx::copy_piece(to + swizzled<kColumns>(first + row, column), row_at(row) + column);
+  }
+}
+
 // Starts the copies of one block. All lanes of the producer warp.
 template <class Layout>
 __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Unit& unit,
@@ -51,7 +62,7 @@ __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Uni
   const auto token_rows = [&](const bf16* from) {
     return [=, &args](int i) { return from + (first_token + i) * args.token_stride; };
   };
-  if constexpr (Layout::kInRegisters) {
+  if constexpr (Layout::kTiled) {
     copy_swizzled<kKeyDim>(block.keys, 0, records, ring_keys);
     copy_swizzled<kValueDim>(block.corrections, 0, records, ring_corrections);
     copy_swizzled<kKeyDim>(block.keys, records, tokens, token_rows(unit.k));
@@ -99,7 +110,7 @@ __device__ __forceinline__ void produce_chunk(const StepArgs& args, const Unit& 
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     uint64_t* const full = shared.full + slot;
     ptx::barrier_wait(shared.empty + slot, (turn & 1) ^ 1);
-    if constexpr (Layout::kInRegisters) {
+    if constexpr (Layout::kTiled) {
       if (ptx::lane() == 0) ptx::barrier_arrive(full);
     } else {
       const bool with_state = b == 0 && unit.has_state != 0;
@@ -165,7 +176,6 @@ __device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block&
           0,
           first,
           min(kChunkSegment, at.end - first),
-          0,
           0};
 }
 
@@ -264,7 +274,6 @@ template <class Layout>
 __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& unit,
                                            typename Layout::Shared& shared, int warp) {
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
-  static_assert(Layout::kTiles == 1);
   const int row = warp * 16;
   StateTile state{};
   if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
@@ -279,14 +288,14 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       TileSums<Layout> sums{};
-      tile_products(state, 0, segment, sums);
-      solve_tiles(segment, unit.first_value, block.segments[s], warp, true,
-                  TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
-                    if (!last) return;
-                    const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
-                    store_pair(
-                        static_cast<bf16*>(unit.correction_out) + ring_row * kValueDim + value, d);
-                  });
+      tile_products(state, segment, sums);
+      solve_tile(segment, unit.first_value, block.segments[s], warp,
+                 TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
+                   if (!last) return;
+                   const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
+                   store_pair(static_cast<bf16*>(unit.correction_out), ring_row * kValueDim + value,
+                              d);
+                 });
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
@@ -310,7 +319,7 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
       // Every thread hands back what it has read itself, once a block of positions: racecheck does
       // not see that one lane's arrival stands for a warp that has met before.
       ptx::barrier_init(shared.empty + i, Layout::kThreads);
-      if constexpr (Layout::kInRegisters) {
+      if constexpr (Layout::kTiled) {
         ptx::barrier_init(shared.ready + i, 32 * Layout::kHelpers);
       }
     }
@@ -331,7 +340,7 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     }
   } else if (warp == ptx::threads() / 32 - 1) {
     produce_chunk<Layout>(args, unit, shared);
-  } else if constexpr (Layout::kInRegisters) {
+  } else if constexpr (Layout::kTiled) {
     if (warp >= Layout::kWarps) {
       help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
     } else {

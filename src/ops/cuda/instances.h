@@ -66,7 +66,7 @@ template <GateKind kGate, class Visit>
 auto visit_chunk_layout(const StepPlan& plan, Visit&& visit) {
   auto with_tile = [&]<int kRecordTile>() {
     if (plan.state == DType::f32) return visit(ChunkLayout<kGate, float, kRecordTile, 64>{});
-    if constexpr (kTiled<kGate, bf16>) {
+    if constexpr (kGate == GateKind::gdn) {
       return plan.unit_rows == 128 ? visit(TiledChunkLayout<kRecordTile, 128>{})
                                    : visit(TiledChunkLayout<kRecordTile, 64>{});
     } else {
@@ -95,11 +95,6 @@ auto visit_layout(const StepPlan& plan, Visit&& visit) {
     default:
       return visit_layout_of_tile<64>(plan, visit);
   }
-}
-
-// Threads of a consumer group with the plan's layout.
-inline int group_threads(const StepPlan& plan) {
-  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kThreads; });
 }
 
 // Shared memory of a block with the plan's layout.

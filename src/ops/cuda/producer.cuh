@@ -41,7 +41,7 @@ struct Pipeline {
     if (ptx::thread() == 0) {
       for (int i = 0; i < stage_count; ++i) {
         ptx::barrier_init(full + i, 1 + 32);  // the announcement, and 32 lanes' plain copies
-        ptx::barrier_init(empty + i, Layout::kWarps);
+        ptx::barrier_init(empty + i, kWarpsPerGroup);
       }
       ptx::barrier_init_fence();
     }
@@ -134,17 +134,6 @@ __device__ __forceinline__ void describe_step(const StepArgs& args, int unit, co
   u.beta = args.beta + value_token;
 }
 
-// Copies `rows` rows of kColumns bf16 from row_at(i) to rows first, first + 1, .. of `to`, each
-// piece of 16 bytes to its place (swizzled). All lanes.
-template <int kColumns, class RowAt>
-__device__ __forceinline__ void copy_swizzled(bf16* to, int first, int rows, RowAt&& row_at) {
-  constexpr int kPieces = kColumns / 8;
-  for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
-    const int row = i / kPieces, column = i % kPieces * 8;
-    ptx::copy_piece(to + swizzled<kColumns>(first + row, column), row_at(row) + column);
-  }
-}
-
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
@@ -156,7 +145,7 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
   const int first_row = u.first_row, records = u.records;
   if (ptx::copies_blocks()) {
     if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
-    if constexpr (Layout::kRecords > 0 && !Layout::kInRegisters) {
+    if constexpr (Layout::kRecords > 0) {
       for (int done = 0; done < records;) {
         const int row = (first_row + done) & (ring_rows - 1);
         const int rows = min(records - done, ring_rows - row);  // up to the ring's end
@@ -173,14 +162,6 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
         done += rows;
       }
     }
-  }
-  if constexpr (Layout::kInRegisters) {
-    const auto ring_row = [=](int j) { return (first_row + j) & (ring_rows - 1); };
-    copy_swizzled<kKeyDim>(stage.keys, 0, records,
-                           [&](int j) { return u.keys + ring_row(j) * kKeyDim; });
-    copy_swizzled<kValueDim>(stage.corrections, 0, records, [&](int j) {
-      return static_cast<const State*>(u.corrections) + ring_row(j) * kValueDim;
-    });
   }
   if constexpr (Layout::kRecords > 0) {
     const int touched =
@@ -200,9 +181,7 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
   constexpr uint32_t kStateBytes = Layout::kRows * kKeyDim * sizeof(typename Layout::State);
-  const uint32_t state_bytes = u.has_state ? kStateBytes : 0u;
-  if constexpr (Layout::kInRegisters) return state_bytes;
-  return state_bytes + static_cast<uint32_t>(u.records) * kRecordBytes;
+  return (u.has_state ? kStateBytes : 0u) + static_cast<uint32_t>(u.records) * kRecordBytes;
 }
 
 // Units of packed_step and window_step.
@@ -355,11 +334,11 @@ __device__ __forceinline__ void run_units(const Units& units, unsigned char* sha
   Pipeline<Layout> pipeline(shared, stages, groups);
   pipeline.init();
   const int warp = ptx::thread() / 32;
-  if (warp == groups * Layout::kWarps) {
+  if (warp == groups * kWarpsPerGroup) {
     produce<Layout>(units, pipeline);
     return;
   }
-  const int group = warp / Layout::kWarps, warp_in_group = warp % Layout::kWarps;
+  const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
   consume_units<Layout>(
       pipeline, group,
       [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {

@@ -1,7 +1,7 @@
-// GDN with bf16 states, several tokens: tiles of sixteen value rows of the state in the registers
-// of a warp, where they are folded, multiplied with the tokens' keys and queries, and the tokens
-// solved one after the other, all in the layout of the matrix units' accumulators. The sums are
-// those of a step of one token, in its order.
+// GDN with bf16 states, in chunks: sixteen value rows of the state in the registers of a warp,
+// where they are folded, multiplied with the tokens' keys and queries, and the tokens solved one
+// after the other, all in the layout of the matrix units' accumulators. The sums are those of a
+// step of one token, in its order.
 #pragma once
 
 #include "ops/cuda/segment.cuh"
@@ -112,12 +112,18 @@ __device__ __forceinline__ void fold_tile(const StagedRecords<Layout>& staged, i
   }
 }
 
-// Sums of rows g and g + 8 of each of a warp's tiles, of tokens t, t + 4, .. of a segment.
+// Sums of rows g and g + 8 of the tile, of tokens t, t + 4, .. of a segment.
 template <class Layout>
 struct TileSums {
-  float key[Layout::kTokens / 4][2 * Layout::kTiles];
-  float query[Layout::kTokens / 4][2 * Layout::kTiles];
+  float key[Layout::kTokens / 4][2];
+  float query[Layout::kTokens / 4][2];
 };
+
+// Stores two bf16: of a row, and of the row eight further, whose place differs in that bit alone.
+__device__ __forceinline__ void store_pair(bf16* rows, int at, uint32_t pair) {
+  rows[at] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
+  rows[at ^ 8] = bf16{static_cast<uint16_t>(pair >> 16)};
+}
 
 // Where a lane's outputs go: of the segment's token t and row g.
 struct TileOutput {
@@ -134,15 +140,13 @@ struct TileOutput {
     four_tokens = 4 * static_cast<int64_t>(row);
   }
 
-  __device__ __forceinline__ void store(int slot, int tile, float upper, float lower) const {
+  __device__ __forceinline__ void store(int slot, float upper, float lower) const {
     char* const to = first + slot * four_tokens;
     if (f32) {
-      reinterpret_cast<float*>(to)[16 * tile] = upper;
-      reinterpret_cast<float*>(to)[16 * tile + 8] = lower;
+      reinterpret_cast<float*>(to)[0] = upper;
+      reinterpret_cast<float*>(to)[8] = lower;
     } else {
-      const uint32_t pair = ptx::pack_bf16(upper, lower);
-      reinterpret_cast<bf16*>(to)[16 * tile] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
-      reinterpret_cast<bf16*>(to)[16 * tile + 8] = bf16{static_cast<uint16_t>(pair >> 16)};
+      store_pair(reinterpret_cast<bf16*>(to), 0, ptx::pack_bf16(upper, lower));
     }
   }
 };
@@ -161,10 +165,10 @@ __device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&
   body.template operator()<kSlots>();
 }
 
-// The products of the warp's tile `m` with the tokens of kUsed fours. Columns of the B operand: key
-// and query of four tokens.
+// The tile's products with the tokens of kUsed fours. Columns of the B operand: key and query of
+// four tokens.
 template <int kUsed, class Layout>
-__device__ __forceinline__ void tile_products(const StateTile& state, int m,
+__device__ __forceinline__ void tile_products(const StateTile& state,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
   const int g = ptx::lane() >> 2;
@@ -184,45 +188,43 @@ __device__ __forceinline__ void tile_products(const StateTile& state, int m,
   for (int n = 0; n < kUsed; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      sums.key[n][2 * m + half] = c[n][0][2 * half] + c[n][1][2 * half];
-      sums.query[n][2 * m + half] = c[n][0][2 * half + 1] + c[n][1][2 * half + 1];
+      sums.key[n][half] = c[n][0][2 * half] + c[n][1][2 * half];
+      sums.query[n][half] = c[n][0][2 * half + 1] + c[n][1][2 * half + 1];
     }
   }
 }
 
 // sums += coefficient * d.
-template <int kRows>
-__device__ __forceinline__ void add_corrections(const float2& coefficient, const float (&d)[kRows],
-                                                float (&key)[kRows], float (&query)[kRows]) {
+__device__ __forceinline__ void add_corrections(const float2& coefficient, const float (&d)[2],
+                                                float (&key)[2], float (&query)[2]) {
 #pragma unroll
-  for (int row = 0; row < kRows; ++row) {
+  for (int row = 0; row < 2; ++row) {
     key[row] = fmaf(coefficient.x, d[row], key[row]);
     query[row] = fmaf(coefficient.y, d[row], query[row]);
   }
 }
 
 // A segment's history, then its tokens one after the other: a token's d goes from its lane to the
-// other three of its rows, which have later tokens. keep(token, row of the unit, d of it and of the
-// row eight further as a pair) is called by a token's lanes; with `records` the tokens' d also
-// become records of the stage. One warp.
+// other three of its rows, which have later tokens. The tokens' d become records of the block, and
+// keep(token, row of the unit, d of it and of the row eight further as a pair) is called by a
+// token's lanes. One warp.
 template <int kUsed, class Layout, class Keep>
-__device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int first_value,
-                                            const typename Layout::Scratch& scratch, int warp,
-                                            bool records, const TileOutput& output,
-                                            TileSums<Layout>& sums, Keep&& keep) {
-  constexpr int kPitch = Layout::kCoefficientPitch, kTiles = Layout::kTiles, kRows = 2 * kTiles;
+__device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
+                                           const typename Layout::Scratch& scratch, int warp,
+                                           const TileOutput& output, TileSums<Layout>& sums,
+                                           Keep&& keep) {
+  constexpr int kPitch = Layout::kCoefficientPitch;
   const int lane = ptx::lane(), t = lane & 3;
-  const int value = warp * 16 * kTiles + (lane >> 2);  // of row 0; row r has 8 r more
+  const int value = warp * 16 + (lane >> 2);  // and value + 8
   const int last = segment.count - 1;
-  // Indexed from the stage's first record on, which costs an addition less for every load.
-  bf16* const corrections = segment.staged.corrections - segment.first_record * kValueDim;
-  const int column = segment.first_record * kValueDim + first_value + value;
+  bf16* const corrections = segment.staged.corrections;
+  const int column = first_value + value;
   const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
   const float* const coefficients = scratch.coefficients + 2 * (segment.first_column + t);
   const auto coefficient = [&](const float* record, int slot) {
     return *reinterpret_cast<const float2*>(record + 8 * slot);
   };
-  float beta[kUsed], key_query[kUsed], v[kUsed][kRows];
+  float beta[kUsed], key_query[kUsed], v[kUsed][2];
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
     const int token = min(4 * n + t, last);
@@ -231,7 +233,7 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
     beta[n] = f.beta;
     key_query[n] = f.key_query;
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < 2; ++row) {
       v[n][row] = widen(segment.v[at ^ (8 * row)]);
       sums.key[n][row] = sums.key[n][row] * f.key + 0.0f;
       sums.query[n][row] = sums.query[n][row] * f.query + 0.0f;
@@ -239,9 +241,9 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
   }
   // A record of the history, whose d of row 0 lies at `at`, `further` rows down.
   const auto add_record = [&](int record, int at, int further) {
-    float d[kRows];
+    float d[2];
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < 2; ++row) {
       d[row] = widen(corrections[(at ^ (8 * row)) + further * kValueDim]);
     }
 #pragma unroll
@@ -270,39 +272,26 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const float* const from_token = own + (4 * n + r) * kPitch;
-      float d[kRows];
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        const uint32_t pair =
-            ptx::shuffle(ptx::pack_bf16(solved(2 * m), solved(2 * m + 1)), (lane & ~3) | r);
-        d[2 * m] = low_half(pair);
-        d[2 * m + 1] = high_half(pair);
-      }
+      const uint32_t pair = ptx::shuffle(ptx::pack_bf16(solved(0), solved(1)), (lane & ~3) | r);
+      float d[2] = {low_half(pair), high_half(pair)};
 #pragma unroll
       for (int m = n + 1; m < kUsed; ++m) {
         add_corrections(coefficient(from_token, m), d, sums.key[m], sums.query[m]);
       }
       if (r == 3) continue;
-        // Of the same four, only later tokens: the sums of the others are done.
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) d[row] = t > r ? d[row] : 0.0f;
+      // Of the same four, only later tokens: the sums of the others are done.
+      d[0] = t > r ? d[0] : 0.0f;
+      d[1] = t > r ? d[1] : 0.0f;
       add_corrections(coefficient(from_token, n), d, sums.key[n], sums.query[n]);
     }
     const int token = 4 * n + t;
     if (token <= last) {
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        const float upper = solved(2 * m), lower = solved(2 * m + 1);
-        const uint32_t pair = ptx::pack_bf16(upper, lower);
-        if (records) {
-          const int at = swizzled<kValueDim>(segment.history + token, column);
-          corrections[at ^ (16 * m)] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
-          corrections[at ^ (16 * m + 8)] = bf16{static_cast<uint16_t>(pair >> 16)};
-        }
-        keep(token, value + 16 * m, pair);
-        output.store(n, m, fmaf(key_query[n], upper, sums.query[n][2 * m]),
-                     fmaf(key_query[n], lower, sums.query[n][2 * m + 1]));
-      }
+      const float upper = solved(0), lower = solved(1);
+      const uint32_t pair = ptx::pack_bf16(upper, lower);
+      store_pair(corrections, swizzled<kValueDim>(segment.history + token, column), pair);
+      keep(token, value, pair);
+      output.store(n, fmaf(key_query[n], upper, sums.query[n][0]),
+                   fmaf(key_query[n], lower, sums.query[n][1]));
     }
   }
   ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
@@ -310,25 +299,19 @@ __device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int 
 
 // The same two for a number of fours that fits the segment.
 template <class Layout>
-__device__ __forceinline__ void tile_products(const StateTile& state, int m,
+__device__ __forceinline__ void tile_products(const StateTile& state,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
-  with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, m, segment, sums); });
+  with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, segment, sums); });
 }
 template <class Layout, class Keep>
-__device__ __forceinline__ void solve_tiles(const Segment<Layout>& segment, int first_value,
-                                            const typename Layout::Scratch& scratch, int warp,
-                                            bool records, const TileOutput& output,
-                                            TileSums<Layout>& sums, Keep&& keep) {
+__device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
+                                           const typename Layout::Scratch& scratch, int warp,
+                                           const TileOutput& output, TileSums<Layout>& sums,
+                                           Keep&& keep) {
   with_slots(segment, [&]<int kUsed>() {
-    solve_tiles<kUsed>(segment, first_value, scratch, warp, records, output, sums, keep);
+    solve_tile<kUsed>(segment, first_value, scratch, warp, output, sums, keep);
   });
-}
-
-// Stores a pair of d in the ring row at `to`.
-__device__ __forceinline__ void store_pair(bf16* to, uint32_t d) {
-  to[0] = bf16{static_cast<uint16_t>(d & 0xffffu)};
-  to[8] = bf16{static_cast<uint16_t>(d >> 16)};
 }
 
 }  // namespace replayssm::cuda

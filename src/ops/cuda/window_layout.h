@@ -7,15 +7,11 @@
 
 namespace replayssm::cuda {
 
-// GDN with a bf16 state: a warp takes tiles of 16 rows of the state into registers
-// (state_tile.cuh), and rows of keys, queries, values and corrections are swizzled.
-template <GateKind kGateKind, class StateType>
-inline constexpr bool kTiled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
-
 // kRecordTile: a fold block, 16 (also for 8) or 32. kWindow: the most tokens, 4, 8 or 16.
-// kWarpTiles: tiles of 16 rows that a warp has; 0: it does not work in tiles.
+// kTiles: every warp has a tile of 16 rows of the state in registers (state_tile.cuh), and rows of
+// keys, queries, values and corrections are swizzled. Chunks only, see TiledChunkLayout.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow,
-          int kWarpTiles = kTiled<kGateKind, StateType> ? 2 : 0>
+          bool kTiles = false>
 struct WindowLayout {
   using State = StateType;
   static constexpr GateKind kGate = kGateKind;
@@ -26,9 +22,8 @@ struct WindowLayout {
   static constexpr int kTokens = kWindow;
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
-  static constexpr bool kInRegisters = kWarpTiles > 0;
-  static constexpr int kTiles = kWarpTiles;
-  static constexpr int kWarps = kInRegisters ? kUnitRows / (16 * kTiles) : kWarpsPerGroup;
+  static constexpr bool kTiled = kTiles;
+  static constexpr int kWarps = kTiled ? kUnitRows / 16 : kWarpsPerGroup;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kRowsPerWarp = kUnitRows / kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
@@ -82,9 +77,9 @@ struct WindowLayout {
       float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: products on their way from the matrix fragments to the lanes of their rows,
       // [row][token][key, query].
-      alignas(16) float products[kInRegisters ? 1 : kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
-      // In registers: the keys of a fold as the matrix units take them, for all warps.
-      alignas(16) std::uint32_t fold_keys[kInRegisters ? kKeyDim / 8 : 1][kFoldPitch];
+      alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
+      // In tiles: the keys of a fold as the matrix units take them, for all warps.
+      alignas(16) std::uint32_t fold_keys[kTiled ? kKeyDim / 8 : 1][kFoldPitch];
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
@@ -92,8 +87,7 @@ struct WindowLayout {
     // of tokens that do not exist.
     alignas(16) float coefficients[(kRecordTile + kTokenGroup - 1) * kCoefficientPitch];
     TokenFactors factors[kWindow];
-    alignas(
-        16) float weights[kInRegisters ? 1 : kWarpsPerGroup][kRecordTile];  // per warp: of a fold
+    alignas(16) float weights[kTiled ? 1 : kWarpsPerGroup][kRecordTile];  // per warp: of a fold
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {

@@ -43,16 +43,10 @@ struct WindowUnits {
     const auto rows_of = [&](const bf16* from) {
       return [=, this](int i) { return from + i * args.token_stride; };
     };
-    if constexpr (Layout::kInRegisters) {
-      copy_swizzled<kKeyDim>(stage.q, 0, tokens, rows_of(u.q));
-      copy_swizzled<kKeyDim>(stage.keys, u.records, tokens, rows_of(u.k));
-      copy_swizzled<Layout::kRows>(stage.v, 0, tokens, rows_of(u.v));
-    } else {
-      copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
-      copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,
-                                        rows_of(u.k));
-      copy_rows<Layout::kRows * sizeof(bf16)>(stage.v, Layout::kRows, tokens, rows_of(u.v));
-    }
+    copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
+    copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,
+                                      rows_of(u.k));
+    copy_rows<Layout::kRows * sizeof(bf16)>(stage.v, Layout::kRows, tokens, rows_of(u.v));
     const int heads = args.value_heads;
     if constexpr (Layout::kKda) {
       for (int i = 0; i < tokens; ++i) {

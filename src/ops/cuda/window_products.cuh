@@ -57,7 +57,6 @@ struct Segment {
   int history;                   // records before the first token
   int count;
   int first_column;  // of the coefficients; even
-  int first_record;  // of the stage: the one that `staged` begins with
 
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
   __device__ const bf16* query(int token) const { return q + (first_row + token) * kKeyDim; }
@@ -65,11 +64,11 @@ struct Segment {
   // Fragments of a record's key, or of a token's, which is record history + token; of a query.
   // `staged` begins with a multiple of eight where rows are swizzled.
   __device__ InputFragments record_fragments(int record) const {
-    if constexpr (Layout::kInRegisters) return load_swizzled(staged.keys, record);
+    if constexpr (Layout::kTiled) return load_swizzled(staged.keys, record);
     return load_row(staged.keys + record * kKeyDim, ((ptx::lane() >> 2) & 1) != 0);
   }
   __device__ InputFragments query_fragments(int token) const {
-    if constexpr (Layout::kInRegisters) return load_swizzled(q, first_row + token);
+    if constexpr (Layout::kTiled) return load_swizzled(q, first_row + token);
     return load_row(query(token), ((ptx::lane() >> 2) & 1) != 0);
   }
 };
