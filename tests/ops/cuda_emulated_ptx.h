@@ -263,6 +263,7 @@ inline float shuffle(float x, int source) {
 inline int shuffle(int x, int source) {
   return static_cast<int>(meet_and_take(static_cast<uint32_t>(x), source));
 }
+inline uint32_t shuffle(uint32_t x, int source) { return meet_and_take(x, source); }
 inline float shuffle_xor(float x, int mask) { return shuffle(x, lane() ^ mask); }
 inline float shuffle_down(float x, int distance) {
   const int source = lane() + distance;
@@ -270,7 +271,10 @@ inline float shuffle_down(float x, int distance) {
 }
 inline void sync_warp() { own_block().sync_warp(); }
 inline void sync_block() { own_block().sync(0, threads()); }
-inline void sync_group(int id) { own_block().sync(id, 128); }
+template <int kThreads = 128>
+inline void sync_group(int id) {
+  own_block().sync(id, kThreads);
+}
 
 inline float half_of(uint32_t word, int which) {
   return __uint_as_float(which != 0 ? word & 0xffff0000u : word << 16);
@@ -291,6 +295,26 @@ inline void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
       sum += static_cast<double>(a) * b;
     }
     c[i] += static_cast<float>(sum);
+  }
+}
+inline void load_transposed(uint32_t (&r)[4], const void* row) {
+  const auto address = reinterpret_cast<uintptr_t>(row);
+  if (address % 16 != 0) throw std::runtime_error("misaligned row of a matrix");
+  const uint32_t words[2] = {static_cast<uint32_t>(address), static_cast<uint32_t>(address >> 32)};
+  const auto all = own_block().meet(words);
+  const int g = lane() >> 2, t = lane() & 3;
+  for (int i = 0; i < 4; ++i) {
+    uint16_t pair[2];
+    for (int j = 0; j < 2; ++j) {
+      const int from = 8 * i + 2 * t + j;
+      uintptr_t at;
+      {
+        const emulated::Unobserved taking;
+        at = all[from][0] | static_cast<uintptr_t>(all[from][1]) << 32;
+      }
+      pair[j] = reinterpret_cast<const uint16_t*>(at)[g];
+    }
+    r[i] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
   }
 }
 inline uint32_t pack_bf16(float low, float high) {

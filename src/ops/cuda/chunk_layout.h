@@ -7,14 +7,14 @@
 namespace replayssm::cuda {
 
 inline constexpr int kChunkSegment = 16;  // most tokens evaluated together
-inline constexpr int kChunkBlocks = 2;    // in shared memory
-inline constexpr int kChunkThreads = kGroupThreads + 32;
 
 // kRecordTile: a fold block, 16 (also for smaller ones) or 32.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
 struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment> {
   using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment>;
   static constexpr bool kRepresentative = true;
+  static constexpr int kChunkThreads = kGroupThreads + 32;
+  static constexpr int kBlocks = 2;  // in shared memory
 
   struct Stage {
     alignas(128) StateType state[kUnitRows * kKeyDim];
@@ -32,12 +32,44 @@ struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, 
   };
   struct Shared {
     Stage stage;
-    Block blocks[kChunkBlocks];
+    Block blocks[kBlocks];
     typename Window::Scratch scratch;
-    std::uint64_t full[kChunkBlocks], empty[kChunkBlocks];
+    std::uint64_t full[kBlocks], empty[kBlocks];
   };
 
   // `stages` and `groups` as a plan has them: the blocks, and one.
+  static constexpr std::size_t bytes(int, int) { return sizeof(Shared); }
+};
+
+// GDN with a bf16 state: kWarps warps walk the chunk with their rows of the state in registers, and
+// kHelpers warps ahead of them compute, block by block, what does not depend on the state.
+template <int kRecordTile, int kUnitRows>
+struct TiledChunkLayout
+    : WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true> {
+  using Window = WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true>;
+  static constexpr bool kRepresentative = true;
+  static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
+  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;
+  static constexpr int kSegments = (kRecordTile + kChunkSegment - 1) / kChunkSegment;  // of a block
+  static constexpr int kBlocks = kRecordTile <= 16 ? 4 : 3;  // in shared memory
+
+  // As ChunkLayout's, in swizzled rows; and what the helpers make of it, per segment. Weights,
+  // decay and fold_keys of the block's fold are in the first one.
+  struct Block {
+    alignas(128) bf16 keys[kRecordTile * kKeyDim];
+    alignas(128) bf16 corrections[kRecordTile * kValueDim];  // the unit's columns only
+    alignas(128) bf16 q[kRecordTile * kKeyDim];
+    alignas(128) bf16 v[kRecordTile * kUnitRows];
+    float gates[kRecordTile];
+    float key_scales[kRecordTile];
+    float beta[kRecordTile];
+    typename Window::Scratch segments[kSegments];
+  };
+  struct Shared {
+    Block blocks[kBlocks];
+    std::uint64_t full[kBlocks], ready[kBlocks], empty[kBlocks];
+  };
+
   static constexpr std::size_t bytes(int, int) { return sizeof(Shared); }
 };
 

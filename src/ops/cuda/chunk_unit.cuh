@@ -1,11 +1,13 @@
 // What a thread block does in chunk_prefill with its unit, some value rows of one head of one row:
 // it walks the row's records and tokens from the checkpoint on, block of positions by block. The
-// state stays in shared memory and is rounded where a block ends, as in decode; a token's sums are
-// those of a window. Four warps evaluate, the fifth copies the next block.
+// state stays on chip and is rounded where a block ends, as in decode; a token's sums are
+// those of a window. Four warps evaluate, the fifth copies the next block; GDN with bf16 states has
+// helpers between them, see TiledChunkLayout.
 #pragma once
 
 #include "ops/cuda/chunk_layout.h"
 #include "ops/cuda/segment.cuh"
+#include "ops/cuda/state_tile.cuh"
 #include "ops/cuda/window_producer.cuh"
 
 namespace replayssm::cuda {
@@ -31,6 +33,17 @@ __device__ __forceinline__ int chunk_blocks(const Unit& unit, int fold_block) {
   return (unit.records + unit.tokens + fold_block - 1) / fold_block;
 }
 
+// Copies `rows` rows of kColumns bf16 from row_at(i) to rows first, first + 1, .. of `to`, each
+// piece of 16 bytes to its place (swizzled). All lanes.
+template <int kColumns, class RowAt>
+__device__ __forceinline__ void copy_swizzled(bf16* to, int first, int rows, RowAt&& row_at) {
+  constexpr int kPieces = kColumns / 8;
+  for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
+    const int row = i / kPieces, column = i % kPieces * 8;
+    ptx::copy_piece(to + swizzled<kColumns>(first + row, column), row_at(row) + column);
+  }
+}
+
 // Starts the copies of one block. All lanes of the producer warp.
 template <class Layout>
 __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Unit& unit,
@@ -42,22 +55,31 @@ __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Uni
     return (unit.first_row + at.first + i) & (args.ring_rows - 1);
   };
   const int64_t first_token = at.token(unit, records);
-  copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records,
-                                    [&](int i) { return unit.keys + ring_row(i) * kKeyDim; });
-  copy_rows<Layout::kRows * sizeof(State)>(block.corrections + unit.first_value, kValueDim, records,
-                                           [&](int i) {
-                                             return static_cast<const State*>(unit.corrections) +
-                                                    ring_row(i) * kValueDim + unit.first_value;
-                                           });
+  const auto ring_keys = [&](int i) { return unit.keys + ring_row(i) * kKeyDim; };
+  const auto ring_corrections = [&](int i) {
+    return static_cast<const State*>(unit.corrections) + ring_row(i) * kValueDim;
+  };
   const auto token_rows = [&](const bf16* from) {
     return [=, &args](int i) { return from + (first_token + i) * args.token_stride; };
   };
-  copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
-                                    token_rows(unit.k));
-  copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
-                                    token_rows(unit.q));
-  copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows, tokens,
-                                          token_rows(unit.v));
+  if constexpr (Layout::kTiled) {
+    copy_swizzled<kKeyDim>(block.keys, 0, records, ring_keys);
+    copy_swizzled<kValueDim>(block.corrections, 0, records, ring_corrections);
+    copy_swizzled<kKeyDim>(block.keys, records, tokens, token_rows(unit.k));
+    copy_swizzled<kKeyDim>(block.q, records, tokens, token_rows(unit.q));
+    copy_swizzled<Layout::kRows>(block.v, records, tokens, token_rows(unit.v));
+  } else {
+    copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records, ring_keys);
+    copy_rows<Layout::kRows * sizeof(State)>(
+        block.corrections + unit.first_value, kValueDim, records,
+        [&](int i) { return ring_corrections(i) + unit.first_value; });
+    copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
+                                      token_rows(unit.k));
+    copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
+                                      token_rows(unit.q));
+    copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows,
+                                            tokens, token_rows(unit.v));
+  }
   if constexpr (Layout::kKda) {
     copy_rows<kKeyDim * sizeof(float)>(block.gates, kKeyDim, records,
                                        [&](int i) { return unit.gates + ring_row(i) * kKeyDim; });
@@ -85,20 +107,38 @@ __device__ __forceinline__ void produce_chunk(const StepArgs& args, const Unit& 
                                               typename Layout::Shared& shared) {
   const int count = chunk_blocks(unit, args.fold_block);
   for (int b = 0; b < count; ++b) {
-    const int slot = b % kChunkBlocks, turn = b / kChunkBlocks;
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     uint64_t* const full = shared.full + slot;
     ptx::barrier_wait(shared.empty + slot, (turn & 1) ^ 1);
-    const bool with_state = b == 0 && unit.has_state != 0;
-    if (ptx::lane() == 0) {
-      ptx::barrier_arrive_expect(full, with_state ? sizeof(typename Layout::Stage) : 0);
-    }
-    ptx::sync_warp();
-    if (with_state && ptx::copies_blocks()) {
-      ptx::copy_block(shared.stage.state, unit.state, sizeof(typename Layout::Stage), full);
+    if constexpr (Layout::kTiled) {
+      if (ptx::lane() == 0) ptx::barrier_arrive(full);
+    } else {
+      const bool with_state = b == 0 && unit.has_state != 0;
+      if (ptx::lane() == 0) {
+        ptx::barrier_arrive_expect(full, with_state ? sizeof(typename Layout::Stage) : 0);
+      }
+      ptx::sync_warp();
+      if (with_state && ptx::copies_blocks()) {
+        ptx::copy_block(shared.stage.state, unit.state, sizeof(typename Layout::Stage), full);
+      }
     }
     copy_chunk_block<Layout>(args, unit, ChunkBlock(unit, b, args.fold_block), shared.blocks[slot]);
     ptx::copies_arrive(full);
   }
+}
+
+// Every token's factors and coefficients, the tokens dealt to kWarps warps.
+template <class Layout, int kWarps>
+__device__ __forceinline__ void chunk_coefficients(const StepArgs& args,
+                                                   const Segment<Layout>& segment,
+                                                   typename Layout::Scratch& scratch, int warp) {
+  token_coefficients<Layout, kChunkSegment / kWarps>(
+      args,
+      [&](int turn) {
+        const int wanted = turn * kWarps + warp, i = min(wanted, segment.count - 1);
+        return SegmentToken<Layout>{segment, i, wanted == i};
+      },
+      scratch, [](int, float) {});
 }
 
 // Evaluates one segment; write(token of the segment, value, d, output). All threads of the group.
@@ -112,12 +152,7 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   window_gram(segment, 0, scratch, warp);
   if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   ptx::sync_group(group_barrier);
-#pragma unroll
-  for (int turn = 0; turn < Layout::kTokens / kWarpsPerGroup; ++turn) {
-    const int wanted = turn * kWarpsPerGroup + warp;
-    const int i = min(wanted, segment.count - 1);
-    token_coefficients<Layout>(args, segment, i, wanted == i, scratch);
-  }
+  chunk_coefficients<Layout, kWarpsPerGroup>(args, segment, scratch, warp);
   ptx::sync_group(group_barrier);
   WindowSums<Layout> sums{};
   if (has_state) {
@@ -129,6 +164,21 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
 }
 
+// The segment of a block of positions that begins at position `first`.
+template <class Layout>
+__device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block& block,
+                                                         const ChunkBlock& at, int first) {
+  return {{block.keys, block.corrections, block.gates, block.key_scales},
+          block.q,
+          block.v,
+          block.beta,
+          first,
+          0,
+          first,
+          min(kChunkSegment, at.end - first),
+          0};
+}
+
 // The four warps that evaluate.
 template <class Layout>
 __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& unit,
@@ -138,7 +188,7 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   bool has_state = unit.has_state != 0;
   for (int b = 0; b < count; ++b) {
-    const int slot = b % kChunkBlocks, turn = b / kChunkBlocks;
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
     const ChunkBlock at(unit, b, block_size);
     ptx::barrier_wait(shared.full + slot, turn & 1);
@@ -149,14 +199,7 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
                            at.end - at.records, warp * 32 + ptx::lane(), [](int, int, float) {});
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
-      const Segment<Layout> segment{staged,
-                                    block.q + first * kKeyDim,
-                                    block.v + first * Layout::kRows,
-                                    block.beta + first,
-                                    0,
-                                    first,
-                                    min(Layout::kTokens, at.end - first),
-                                    0};
+      const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       evaluate_chunk_segment(
           args, unit, segment, has_state, shared, warp, kGroupBarrier,
           [&](int i, int value, State stored, float o) {
@@ -179,16 +222,106 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
   if (ptx::lane() == 0) ptx::wait_for_stores_to_read();
 }
 
+// The helpers: everything that keys, queries, gates and betas alone say, for the warps that walk.
+template <class Layout>
+__device__ __forceinline__ void help_chunk(const StepArgs& args, const Unit& unit,
+                                           typename Layout::Shared& shared, int warp) {
+  constexpr int kHelpers = Layout::kHelpers, kBarrier = 1;
+  const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
+    const ChunkBlock at(unit, b, block_size);
+    typename Layout::Block& block = shared.blocks[slot];
+    const StagedRecords<Layout> staged{block.keys, block.corrections, block.gates,
+                                       block.key_scales};
+    ptx::barrier_wait(shared.full + slot, turn & 1);
+    resolve_decays<Layout>(args, unit.value_head, block.gates + at.records, at.end - at.records,
+                           warp * 32 + ptx::lane(), [](int, int, float) {});
+    const bool folds = b + 1 < count;
+    if (folds) {
+      write_fold_keys<Layout, kHelpers>(staged, block_size, block.segments[0], warp);
+    }
+    const auto each_segment = [&](auto&& body) {
+#pragma unroll
+      for (int s = 0; s < Layout::kSegments; ++s) {
+        const int first = at.records + s * kChunkSegment;
+        if (first < at.end) body(chunk_segment<Layout>(block, at, first), block.segments[s]);
+      }
+    };
+    each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
+      window_gram<Layout, kHelpers>(segment, 0, scratch, warp);
+    });
+    each_segment([&](const Segment<Layout>& segment, typename Layout::Scratch& scratch) {
+      // The products are there, and the key scales of the segment before this one.
+      ptx::sync_group<32 * kHelpers>(kBarrier);
+      chunk_coefficients<Layout, kHelpers>(args, segment, scratch, warp);
+    });
+    if (folds) {
+      ptx::sync_group<32 * kHelpers>(kBarrier);  // the tokens' key scales
+      if (warp == 0) {
+        const HeadDecays<Layout> decays = head_decays<Layout>(staged, block_size, 1.0f);
+        typename Layout::Scratch& scratch = block.segments[0];
+        if (ptx::lane() < Layout::kRecords) scratch.weights[0][ptx::lane()] = decays.weight[0];
+        if (ptx::lane() == 0) scratch.decay[0] = decays.total;
+      }
+    }
+    ptx::barrier_arrive(shared.ready + slot);
+  }
+}
+
+// The warps that walk the chunk, each with sixteen value rows of the state.
+template <class Layout>
+__device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& unit,
+                                           typename Layout::Shared& shared, int warp) {
+  const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
+  const int row = warp * 16;
+  StateTile state{};
+  if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
+    const bool last = b + 1 == count;
+    const ChunkBlock at(unit, b, block_size);
+    typename Layout::Block& block = shared.blocks[slot];
+    ptx::barrier_wait(shared.ready + slot, turn & 1);
+#pragma unroll 1
+    for (int s = 0, first = at.records; first < at.end; ++s, first += kChunkSegment) {
+      const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
+      const int token = at.token(unit, first);
+      TileSums<Layout> sums{};
+      tile_products(state, segment, sums);
+      solve_tile(segment, unit.first_value, block.segments[s], warp,
+                 TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
+                   if (!last) return;
+                   const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
+                   store_pair(static_cast<bf16*>(unit.correction_out), ring_row * kValueDim + value,
+                              d);
+                 });
+    }
+    if (!last) {
+      const typename Layout::Scratch& scratch = block.segments[0];
+      fold_tile<Layout>(
+          {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
+          unit.first_value + row, scratch, scratch.decay[0],
+          [&](int record) { return scratch.weights[0][record]; }, state);
+      if (b + 2 == count) store_tile(state, static_cast<bf16*>(unit.state_out) + row * kKeyDim);
+    }
+    ptx::barrier_arrive(shared.empty + slot);
+  }
+}
+
 // Block i of the grid has unit i.
 template <class Layout>
 __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char* memory) {
   typename Layout::Shared& shared = *reinterpret_cast<typename Layout::Shared*>(memory);
   if (ptx::thread() == 0) {
-    for (int i = 0; i < kChunkBlocks; ++i) {
+    for (int i = 0; i < Layout::kBlocks; ++i) {
       ptx::barrier_init(shared.full + i, 1 + 32);  // the announcement, and 32 lanes' plain copies
       // Every thread hands back what it has read itself, once a block of positions: racecheck does
       // not see that one lane's arrival stands for a warp that has met before.
-      ptx::barrier_init(shared.empty + i, kGroupThreads);
+      ptx::barrier_init(shared.empty + i, Layout::kThreads);
+      if constexpr (Layout::kTiled) {
+        ptx::barrier_init(shared.ready + i, 32 * Layout::kHelpers);
+      }
     }
     ptx::barrier_init_fence();
   }
@@ -205,8 +338,14 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
     }
-  } else if (warp == kWarpsPerGroup) {
+  } else if (warp == ptx::threads() / 32 - 1) {
     produce_chunk<Layout>(args, unit, shared);
+  } else if constexpr (Layout::kTiled) {
+    if (warp >= Layout::kWarps) {
+      help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
+    } else {
+      walk_chunk<Layout>(args, unit, shared, warp);
+    }
   } else {
     consume_chunk<Layout>(args, unit, shared, warp);
   }

@@ -29,6 +29,14 @@ __device__ __forceinline__ float narrow<float>(float x) {
   return x;
 }
 
+// Element of row `row` and column `column` of bf16 rows whose pieces of 16 bytes are exchanged, in
+// a way that repeats every eight rows: where rows all begin at the same bank, eight rows' pieces of
+// one column, and four neighbouring pieces of two rows, still lie in different banks.
+template <int kColumns>
+__device__ __forceinline__ int swizzled(int row, int column) {
+  return row * kColumns + (column ^ ((row & 1) << 5 | (row & 6) << 2));
+}
+
 // The decay of one token from its log gate <= 0. Over several tokens decays are multiplied, newest
 // first. A memory of hundreds of tokens multiplies hundreds of decays near 1, and there expf's last
 // unit is too coarse: 1.3e-6 after 600 tokens was measured. Near 1, five terms of the series are

@@ -30,6 +30,9 @@ __device__ __forceinline__ float shuffle(float x, int source) {
 __device__ __forceinline__ int shuffle(int x, int source) {
   return __shfl_sync(0xffffffffu, x, source);
 }
+__device__ __forceinline__ uint32_t shuffle(uint32_t x, int source) {
+  return __shfl_sync(0xffffffffu, x, source);
+}
 __device__ __forceinline__ float shuffle_xor(float x, int mask) {
   return __shfl_xor_sync(0xffffffffu, x, mask);
 }
@@ -39,9 +42,10 @@ __device__ __forceinline__ float shuffle_down(float x, int distance) {
 }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 __device__ __forceinline__ void sync_block() { __syncthreads(); }
-// Barrier of the 128 threads of one consumer group; id 1 .. 15.
+// Barrier of the threads of one consumer group; id 1 .. 15.
+template <int kThreads = 128>
 __device__ __forceinline__ void sync_group(int id) {
-  asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
 // c += a b, a [16, 16] bf16 row-major fragments, b [16, 8] bf16, c [16, 8] fp32. With
@@ -56,15 +60,24 @@ __device__ __forceinline__ void mma(float (&c)[4], uint32_t a0, uint32_t a1, uin
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Four matrices of 8 by 8 16-bit numbers in shared memory, transposed. Lane l brings the address of
+// row l % 8 of matrix l / 8, 16 bytes. r[i] holds rows 2t and 2t+1 of column g of matrix i.
+__device__ __forceinline__ void load_transposed(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
 // Two floats rounded to nearest even, `low` in the lower half.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 // --- barriers in shared memory -------------------------------------------------------------------

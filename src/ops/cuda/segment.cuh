@@ -14,7 +14,7 @@ __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_h
                                                int tokens, int thread, Each&& each) {
   // KDA: a thread has a channel; GDN: a token.
   const int channel = Layout::kKda ? thread : 0;
-  for (int i = Layout::kKda ? 0 : thread; i < tokens; i += Layout::kKda ? 1 : kGroupThreads) {
+  for (int i = Layout::kKda ? 0 : thread; i < tokens; i += Layout::kKda ? 1 : Layout::kThreads) {
     float& gate = gates[i * Layout::kGateWidth + channel];
     gate = decay(resolve_gate<Layout>(args, gate, value_head, channel));
     each(i, channel, gate);
@@ -81,60 +81,87 @@ __device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
   }
 }
 
-// The factors of a segment's token `i`, and its coefficients of the records before it; one warp, a
-// lane a record. Returns the inverse norm of the token's key. Where `exists` is false nothing is
-// stored.
+// A token of a segment; where it does not exist, nothing of it is stored.
 template <class Layout>
-__device__ __forceinline__ float token_coefficients(const StepArgs& args,
-                                                    const Segment<Layout>& segment, int i,
-                                                    bool exists,
-                                                    typename Layout::Scratch& scratch) {
-  constexpr int kRecords = Layout::kRecords;
+struct SegmentToken {
+  Segment<Layout> segment;
+  int index;
+  bool exists;
+};
+
+// Factors of kCount tokens, and their coefficients of the records before them; one warp, a lane a
+// record. token(i) is the ith of them. The tokens are worked out side by side, to fill each other's
+// waits. stored(i, inverse norm of the key) is called by one lane for tokens that exist.
+template <class Layout, int kCount, class Token, class Stored>
+__device__ __forceinline__ void token_coefficients(const StepArgs& args, const Token& token,
+                                                   typename Layout::Scratch& scratch,
+                                                   const Stored& stored) {
+  constexpr int kRecords = Layout::kRecords, kExtra = Layout::kTokenGroup - 1;
   static_assert(kRecords <= 32);
-  const StagedRecords<Layout> staged = segment.staged;
-  const int record = ptx::lane(), token = segment.first_token + i;
-  const int records = segment.history + i;
-  const bool live = record < records;
-  const int slot = live ? record : 0;
-  // The record's token, where it is none of the history's.
-  const int own_token = segment.first_token + slot - segment.history;
-  const float scale = slot < segment.history ? staged.key_scales[slot]
-                                             : inverse_norm(scratch.key_key[min(own_token, token)]);
-  const float key_norm = inverse_norm(scratch.key_key[token]);
-  const float query_norm = inverse_norm(scratch.query_query[token]) * args.query_scale;
-  float with_key, with_query, left = 1.0f;
-  if constexpr (Layout::kKda) {
-    constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
-    const float* const p = scratch.partial + token * 2 * kRecords + slot;
-    const auto sum = [&](const float* x) {
-      return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
-    };
-    with_key = sum(p) * scale * key_norm;
-    with_query = sum(p + kRecords) * scale * query_norm;
-  } else {
-    const float newest = staged.gates[records];
-    const float suffix = suffix_product(live ? staged.gates[slot] : 1.0f);
-    const float above = ptx::shuffle_down(suffix, 1);
-    const float after = record == 31 ? 1.0f : above;
-    left = ptx::shuffle(suffix, 0) * newest;
-    const float weight = after * newest * scale;
-    with_key = scratch.gram[token][slot] * weight * key_norm;
-    with_query = scratch.gram[Layout::kTokens + token][slot] * weight * query_norm;
+  const int record = ptx::lane();
+  float key_norm[kCount], query_norm[kCount], scale[kCount], newest[kCount], suffix[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const SegmentToken<Layout> at = token(i);
+    const Segment<Layout>& segment = at.segment;
+    const int in_window = segment.first_token + at.index, records = segment.history + at.index;
+    const bool live = record < records;
+    const int slot = live ? record : 0;
+    // The record's token, where it is none of the history's.
+    const int own_token = max(segment.first_token, segment.first_token + slot - segment.history);
+    scale[i] = inverse_norm(scratch.key_key[min(own_token, in_window)]);
+    if (slot < segment.history) scale[i] = segment.staged.key_scales[slot];
+    key_norm[i] = inverse_norm(scratch.key_key[in_window]);
+    query_norm[i] = inverse_norm(scratch.query_query[in_window]) * args.query_scale;
+    if constexpr (!Layout::kKda) {
+      newest[i] = segment.staged.gates[records];
+      const float gate = segment.staged.gates[slot];
+      suffix[i] = live ? gate : 1.0f;
+    }
   }
-  if (exists && record < kRecords) {
-    float* const to =
-        scratch.coefficients + record * Layout::kCoefficientPitch + 2 * (segment.first_column + i);
-    to[0] = live ? with_key : 0.0f;
-    to[1] = live ? with_query : 0.0f;
+  if constexpr (!Layout::kKda) suffix_products(suffix);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const SegmentToken<Layout> at = token(i);
+    const Segment<Layout>& segment = at.segment;
+    const int in_window = segment.first_token + at.index, records = segment.history + at.index;
+    const bool live = record < records;
+    const int slot = live ? record : 0;
+    float with_key, with_query, left = 1.0f;
+    if constexpr (Layout::kKda) {
+      constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
+      const float* const p = scratch.partial + in_window * 2 * kRecords + slot;
+      const auto sum = [&](const float* x) {
+        return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
+      };
+      with_key = sum(p) * scale[i] * key_norm[i];
+      with_query = sum(p + kRecords) * scale[i] * query_norm[i];
+    } else {
+      const float above = ptx::shuffle_down(suffix[i], 1);
+      const float after = record == 31 ? 1.0f : above;
+      left = ptx::shuffle(suffix[i], 0) * newest[i];
+      const float weight = after * newest[i] * scale[i];
+      with_key = scratch.gram[in_window][slot] * weight * key_norm[i];
+      with_query = scratch.gram[Layout::kTokens + in_window][slot] * weight * query_norm[i];
+    }
+    if (!at.exists) continue;
+    float* const to = scratch.coefficients + record * Layout::kCoefficientPitch +
+                      2 * (segment.first_column + at.index);
+    if (record < kRecords) {
+      *reinterpret_cast<float2*>(to) = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
+    }
+    if (record < kExtra) {
+      *reinterpret_cast<float2*>(to + kRecords * Layout::kCoefficientPitch) = float2{0.0f, 0.0f};
+    }
+    if (record == 0) {
+      const float beta = segment.beta[segment.first_row + at.index];
+      scratch.factors[in_window] = {left * key_norm[i], left * query_norm[i],
+                                    scratch.key_query[in_window] * key_norm[i] * query_norm[i],
+                                    args.a_log == nullptr ? beta : beta_of(beta)};
+      segment.staged.key_scales[records] = key_norm[i];
+      stored(i, key_norm[i]);
+    }
   }
-  if (exists && record == 0) {
-    const float beta = segment.beta[i];
-    scratch.factors[token] = {left * key_norm, left * query_norm,
-                              scratch.key_query[token] * key_norm * query_norm,
-                              args.a_log == nullptr ? beta : beta_of(beta)};
-    staged.key_scales[records] = key_norm;
-  }
-  return key_norm;
 }
 
 // Adds a record's contribution to the tokens from .. kCount - 1 of a segment.
@@ -186,7 +213,7 @@ __device__ __forceinline__ void solve(const Segment<Layout>& segment, int first_
   for (int i = 0; i < kCount; ++i) {
     const int at = min(i, last), record = segment.history + at;
     const typename Layout::TokenFactors f = factors[at];
-    const float v = widen(segment.v[at * Layout::kRows + value]);
+    const float v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
     const float d = f.beta * (v - sums.key[i]);
     const float o = fmaf(f.key_query, d, sums.query[i]);
     const State stored = narrow<State>(d);

@@ -12,7 +12,7 @@ Status launch_chunks_gdn(const StepPlan& plan, const StepArgs& args, cudaStream_
 Status launch_chunks_kda(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
 
 template <class Layout>
-__global__ void __launch_bounds__(kChunkThreads, 2)
+__global__ void __launch_bounds__(Layout::kChunkThreads, Layout::kTiled ? 1 : 2)
     chunk_kernel(const __grid_constant__ StepArgs args, int, int) {
   extern __shared__ __align__(1024) unsigned char shared[];
   chunk_block<Layout>(args, shared);

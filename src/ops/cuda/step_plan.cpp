@@ -189,8 +189,6 @@ Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLi
   plan.record_tile = block <= 16 ? 16 : 32;
   plan.window = kChunkSegment;
   plan.groups = 1;
-  plan.stages = kChunkBlocks;
-  plan.threads = kChunkThreads;
   plan.overlap = false;
   // Blocks of positions follow one another, so a chunk of few heads takes as long as one of them:
   // smaller units shorten that where multiprocessors are left over for them.
@@ -206,9 +204,13 @@ Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLi
     plan.unit_rows = wishes.unit_rows;
   }
   plan.blocks = heads * kValueDim / plan.unit_rows;
-  const auto bytes = []<class Layout>(Layout) { return Layout::bytes(kChunkBlocks, 1); };
-  plan.shared_bytes = plan.gate == GateKind::gdn ? visit_chunk_layout<GateKind::gdn>(plan, bytes)
-                                                 : visit_chunk_layout<GateKind::kda>(plan, bytes);
+  const auto fill_in = [&]<class Layout>(Layout) {
+    plan.stages = Layout::kBlocks;
+    plan.threads = Layout::kChunkThreads;
+    plan.shared_bytes = Layout::bytes(plan.stages, plan.groups);
+  };
+  plan.gate == GateKind::gdn ? visit_chunk_layout<GateKind::gdn>(plan, fill_in)
+                             : visit_chunk_layout<GateKind::kda>(plan, fill_in);
   plan.shared_limit = device.shared_bytes_per_block;
   return plan;
 }

@@ -37,14 +37,22 @@ __device__ __forceinline__ void sum_over_lanes(float (&values)[kValues]) {
   }
 }
 
-// The product of x over this lane and all higher ones.
-__device__ __forceinline__ float suffix_product(float x) {
+// Each x: its product over this lane and all higher ones.
+template <int kCount>
+__device__ __forceinline__ void suffix_products(float (&x)[kCount]) {
 #pragma unroll
   for (int distance = 1; distance < 32; distance <<= 1) {
-    const float above = ptx::shuffle_down(x, distance);
-    if (ptx::lane() + distance < 32) x *= above;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float above = ptx::shuffle_down(x[i], distance);
+      if (ptx::lane() + distance < 32) x[i] *= above;
+    }
   }
-  return x;
+}
+__device__ __forceinline__ float suffix_product(float x) {
+  float one[1] = {x};
+  suffix_products(one);
+  return one[0];
 }
 
 }  // namespace replayssm::cuda

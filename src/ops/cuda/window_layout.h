@@ -8,7 +8,10 @@
 namespace replayssm::cuda {
 
 // kRecordTile: a fold block, 16 (also for 8) or 32. kWindow: the most tokens, 4, 8 or 16.
-template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow>
+// kTiles: every warp has a tile of 16 rows of the state in registers (state_tile.cuh), and rows of
+// keys, queries, values and corrections are swizzled. Chunks only, see TiledChunkLayout.
+template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow,
+          bool kTiles = false>
 struct WindowLayout {
   using State = StateType;
   static constexpr GateKind kGate = kGateKind;
@@ -19,7 +22,10 @@ struct WindowLayout {
   static constexpr int kTokens = kWindow;
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
-  static constexpr int kRowsPerWarp = kUnitRows / kWarpsPerGroup;
+  static constexpr bool kTiled = kTiles;
+  static constexpr int kWarps = kTiled ? kUnitRows / 16 : kWarpsPerGroup;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kRowsPerWarp = kUnitRows / kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kUnitBatch = 8;
@@ -51,6 +57,10 @@ struct WindowLayout {
     float key, query, key_query, beta;
   };
 
+  // Words of the folded keys' fragments of eight columns.
+  static constexpr int kFoldSteps = (kRecordTile + 15) / 16;
+  static constexpr int kFoldPitch = 64 * kFoldSteps + 8;
+
   static constexpr int kGramPitch = kRecordTile + 1;
   // Floats of a record's coefficients: a window's two segments begin at even columns.
   static constexpr int kCoefficientPitch = 2 * kWindow + 4;
@@ -67,14 +77,17 @@ struct WindowLayout {
       float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: products on their way from the matrix fragments to the lanes of their rows,
       // [row][token][key, query].
-      alignas(16) float products[kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
+      alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
+      // In tiles: the keys of a fold as the matrix units take them, for all warps.
+      alignas(16) std::uint32_t fold_keys[kTiled ? kKeyDim / 8 : 1][kFoldPitch];
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
-    alignas(
-        16) float coefficients[kRecordTile * kCoefficientPitch];  // [record][column][key, query]
+    // [record][column][key, query]; the rows behind the last record are zero, and read in the place
+    // of tokens that do not exist.
+    alignas(16) float coefficients[(kRecordTile + kTokenGroup - 1) * kCoefficientPitch];
     TokenFactors factors[kWindow];
-    alignas(16) float weights[kWarpsPerGroup][kRecordTile];  // per warp: of a fold
+    alignas(16) float weights[kTiled ? 1 : kWarpsPerGroup][kRecordTile];  // per warp: of a fold
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {

@@ -25,6 +25,18 @@ __device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
   return f;
 }
 
+// The same of row `row` of swizzled rows.
+__device__ __forceinline__ InputFragments load_swizzled(const bf16* rows, int row) {
+  const int t = ptx::lane() & 3;
+  InputFragments f;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    f.chunk[c] =
+        *reinterpret_cast<const uint4*>(rows + swizzled<kKeyDim>(row, c * kChunkColumns + t * 8));
+  }
+  return f;
+}
+
 // Rows g and g + 8 of A against column g of B over one chunk.
 __device__ __forceinline__ void multiply_chunk(float (&c)[4], const uint4& upper,
                                                const uint4& lower, const uint4& b) {
@@ -37,29 +49,38 @@ __device__ __forceinline__ void multiply_chunk(float (&c)[4], const uint4& upper
 template <class Layout>
 struct Segment {
   StagedRecords<Layout> staged;  // the ring's records and then the tokens' own
-  const bf16* q;                 // [count][K]
-  const bf16* v;                 // [count][unit rows]
-  const float* beta;             // [count], or its projections
+  const bf16* q;                 // [row][K]
+  const bf16* v;                 // [row][unit rows]
+  const float* beta;             // [row], or its projections
+  int first_row;                 // of q, v and beta: the first token's
   int first_token;               // of the window
   int history;                   // records before the first token
   int count;
   int first_column;  // of the coefficients; even
 
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
-  __device__ const bf16* query(int token) const { return q + token * kKeyDim; }
+  __device__ const bf16* query(int token) const { return q + (first_row + token) * kKeyDim; }
+
+  // Fragments of a record's key, or of a token's, which is record history + token; of a query.
+  // `staged` begins with a multiple of eight where rows are swizzled.
+  __device__ InputFragments record_fragments(int record) const {
+    if constexpr (Layout::kTiled) return load_swizzled(staged.keys, record);
+    return load_row(staged.keys + record * kKeyDim, ((ptx::lane() >> 2) & 1) != 0);
+  }
+  __device__ InputFragments query_fragments(int token) const {
+    if constexpr (Layout::kTiled) return load_swizzled(q, first_row + token);
+    return load_row(query(token), ((ptx::lane() >> 2) & 1) != 0);
+  }
 };
 
 // Products of a tile of eight tokens' keys (rows 0 .. 7) and queries (8 .. 15) with eight columns,
 // one of them this lane's. Rows of tokens that do not exist are whatever was in their place.
 template <class Layout>
 __device__ __forceinline__ void token_tile(const Segment<Layout>& segment, int tile,
-                                           const bf16* column, float (&sums)[4]) {
-  const int g = ptx::lane() >> 2;
-  const bool odd = (g & 1) != 0;
-  const int token = min(8 * tile + g, segment.count - 1);
-  const InputFragments k = load_row(segment.key(token), odd);
-  const InputFragments q = load_row(segment.query(token), odd);
-  const InputFragments b = load_row(column, odd);
+                                           const InputFragments& b, float (&sums)[4]) {
+  const int token = min(8 * tile + (ptx::lane() >> 2), segment.count - 1);
+  const InputFragments k = segment.record_fragments(segment.history + token);
+  const InputFragments q = segment.query_fragments(token);
   float c[kChunks][4] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) multiply_chunk(c[i], k.chunk[i], q.chunk[i], b.chunk[i]);
@@ -69,8 +90,8 @@ __device__ __forceinline__ void token_tile(const Segment<Layout>& segment, int t
 
 // The tiles of a segment's products: of each token with itself, and for GDN with the records and
 // the tokens before it. Tiles are numbered from `first_tile` on over the window's segments, and
-// dealt to the group's warps; returns the number after the last. A group barrier must follow.
-template <class Layout>
+// dealt to kWarps warps; returns the number after the last. A barrier of theirs must follow.
+template <class Layout, int kWarps = Layout::kWarps>
 __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int first_tile,
                                            typename Layout::Scratch& scratch, int warp) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
@@ -78,13 +99,16 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   const int record_tiles = Layout::kKda ? 0 : (segment.history + segment.count + 7) / 8;
   const int columns = record_tiles + 2;  // the last two: the tokens' own keys, and queries
   const int end = first_tile + token_tiles * columns;
-  const int behind = (warp - first_tile) & (kWarpsPerGroup - 1);
-  for (int task = behind; task < end - first_tile; task += kWarpsPerGroup) {
-    const int tile = task / columns, column = task % columns;
+  const int behind = (warp - first_tile) & (kWarps - 1);
+  for (int task = behind; task < end - first_tile; task += kWarps) {
+    const int tile = task >= columns ? 1 : 0;  // at most 16 tokens
+    const int column = task - tile * columns;
     const int token = min(8 * tile + g, segment.count - 1);
-    const bf16* const b = column < record_tiles ? segment.staged.keys + (8 * column + g) * kKeyDim
-                          : column == record_tiles ? segment.key(token)
-                                                   : segment.query(token);
+    const InputFragments b =
+        column > record_tiles
+            ? segment.query_fragments(token)
+            : segment.record_fragments(column < record_tiles ? 8 * column + g
+                                                             : segment.history + token);
     float sums[4];
     token_tile(segment, tile, b, sums);
     if (column < record_tiles) {

@@ -42,9 +42,10 @@ struct Window {
                                                      bool second) const {
     const int first_token = second ? count : 0;
     return {records_from<Layout>(stage, first + (second ? block : 0)),
-            stage.q + first_token * kKeyDim,
-            stage.v + first_token * Layout::kRows,
-            stage.beta + first_token,
+            stage.q,
+            stage.v,
+            stage.beta,
+            first_token,
             first_token,
             second ? 0 : history,
             second ? tokens - count : count,
@@ -52,26 +53,27 @@ struct Window {
   }
 };
 
-// Every token's factors and coefficients; a warp has every fourth token. Between two group
-// barriers. Tokens that do not exist are computed as the last one and not stored: branches would
-// keep the tokens from filling each other's waits.
+// Every token's factors and coefficients, the tokens dealt to the warps. Between two group
+// barriers.
 template <class Layout>
 __device__ __forceinline__ void window_coefficients(const StepArgs& args, const Unit& unit,
                                                     const Window<Layout>& window,
                                                     typename Layout::Stage& stage,
                                                     typename Layout::Scratch& scratch, int warp) {
-#pragma unroll
-  for (int turn = 0; turn < Layout::kTokens / kWarpsPerGroup; ++turn) {
-    const int wanted = turn * kWarpsPerGroup + warp;
-    const int i = min(wanted, unit.tokens - 1);
-    const bool exists = wanted == i;
-    const Segment<Layout> segment = window.segment(stage, i >= window.count);
-    const float key_norm =
-        token_coefficients<Layout>(args, segment, i - segment.first_token, exists, scratch);
-    if (exists && unit.owns_key_row && ptx::lane() == 0) {
-      unit.key_scale_out[(unit.append_row + i) & (args.ring_rows - 1)] = key_norm;
-    }
-  }
+  static_assert(Layout::kTokens % Layout::kWarps == 0);
+  const auto in_window = [&](int turn) { return turn * Layout::kWarps + warp; };
+  token_coefficients<Layout, Layout::kTokens / Layout::kWarps>(
+      args,
+      [&](int turn) {
+        const int i = min(in_window(turn), window.tokens - 1);
+        const Segment<Layout> segment = window.segment(stage, i >= window.count);
+        return SegmentToken<Layout>{segment, i - segment.first_token, in_window(turn) == i};
+      },
+      scratch,
+      [&](int turn, float key_norm) {
+        if (!unit.owns_key_row) return;
+        unit.key_scale_out[(unit.append_row + in_window(turn)) & (args.ring_rows - 1)] = key_norm;
+      });
 }
 
 // All threads of a group; false for a null row.
