@@ -96,7 +96,7 @@ template <class Layout, int kCount, class Token, class Stored>
 __device__ __forceinline__ void token_coefficients(const StepArgs& args, const Token& token,
                                                    typename Layout::Scratch& scratch,
                                                    const Stored& stored) {
-  constexpr int kRecords = Layout::kRecords, kExtra = Layout::kTokenGroup - 1;
+  constexpr int kRecords = Layout::kRecords;
   static_assert(kRecords <= 32);
   const int record = ptx::lane();
   float key_norm[kCount], query_norm[kCount], scale[kCount], newest[kCount], suffix[kCount];
@@ -150,7 +150,7 @@ __device__ __forceinline__ void token_coefficients(const StepArgs& args, const T
     if (record < kRecords) {
       *reinterpret_cast<float2*>(to) = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
     }
-    if (record < kExtra) {
+    if (record < Layout::kZeroRecords) {
       *reinterpret_cast<float2*>(to + kRecords * Layout::kCoefficientPitch) = float2{0.0f, 0.0f};
     }
     if (record == 0) {

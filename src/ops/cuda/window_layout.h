@@ -61,6 +61,10 @@ struct WindowLayout {
   static constexpr int kFoldSteps = (kRecordTile + 15) / 16;
   static constexpr int kFoldPitch = 64 * kFoldSteps + 8;
 
+  // In tiles: rows of coefficients behind the last record's, read in the place of tokens that do
+  // not exist.
+  static constexpr int kZeroRecords = kTiled ? kTokenGroup - 1 : 0;
+
   static constexpr int kGramPitch = kRecordTile + 1;
   // Floats of a record's coefficients: a window's two segments begin at even columns.
   static constexpr int kCoefficientPitch = 2 * kWindow + 4;
@@ -83,9 +87,8 @@ struct WindowLayout {
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
-    // [record][column][key, query]; the rows behind the last record are zero, and read in the place
-    // of tokens that do not exist.
-    alignas(16) float coefficients[(kRecordTile + kTokenGroup - 1) * kCoefficientPitch];
+    // [record][column][key, query]
+    alignas(16) float coefficients[(kRecordTile + kZeroRecords) * kCoefficientPitch];
     TokenFactors factors[kWindow];
     alignas(16) float weights[kTiled ? 1 : kWarpsPerGroup][kRecordTile];  // per warp: of a fold
   };
