@@ -69,6 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedChunk,
                                          Case{GateKind::gdn, DType::bf16, 8, 8, 16, 50},
                                          Case{GateKind::kda, DType::f32, 8, 3, 16, 30},
                                          Case{GateKind::gdn, DType::f32, 32, 16, 64, 100},
+                                         Case{GateKind::gdn, DType::bf16, 32, 8, 64, 80},
                                          Case{GateKind::kda, DType::bf16, 32, 7, 64, 80, 64},
                                          Case{GateKind::gdn, DType::bf16, 1, 1, 1, 5}));
 

@@ -33,14 +33,16 @@ __device__ __forceinline__ int chunk_blocks(const Unit& unit, int fold_block) {
   return (unit.records + unit.tokens + fold_block - 1) / fold_block;
 }
 
-// Copies `rows` rows of kColumns bf16 from row_at(i) to rows first, first + 1, .. of `to`, each
-// piece of 16 bytes to its place (swizzled). All lanes.
-template <int kColumns, class RowAt>
-__device__ __forceinline__ void copy_swizzled(bf16* to, int first, int rows, RowAt&& row_at) {
+// Copies kColumns columns, from `first_column` on, of `rows` rows of bf16 from row_at(i) to rows
+// first, first + 1, .. of `to`, which are kPitch long, each piece of 16 bytes to its place
+// (swizzled). All lanes.
+template <int kPitch, int kColumns = kPitch, class RowAt>
+__device__ __forceinline__ void copy_swizzled(bf16* to, int first, int rows, RowAt&& row_at,
+                                              int first_column = 0) {
   constexpr int kPieces = kColumns / 8;
   for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
-    const int row = i / kPieces, column = i % kPieces * 8;
-    ptx::copy_piece(to + swizzled<kColumns>(first + row, column), row_at(row) + column);
+    const int row = i / kPieces, column = first_column + i % kPieces * 8;
+    ptx::copy_piece(to + swizzled<kPitch>(first + row, column), row_at(row) + column);
   }
 }
 
@@ -64,7 +66,9 @@ __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Uni
   };
   if constexpr (Layout::kTiled) {
     copy_swizzled<kKeyDim>(block.keys, 0, records, ring_keys);
-    copy_swizzled<kValueDim>(block.corrections, 0, records, ring_corrections);
+    // The rest of the rows another block may be writing.
+    copy_swizzled<kValueDim, Layout::kRows>(block.corrections, 0, records, ring_corrections,
+                                            unit.first_value);
     copy_swizzled<kKeyDim>(block.keys, records, tokens, token_rows(unit.k));
     copy_swizzled<kKeyDim>(block.q, records, tokens, token_rows(unit.q));
     copy_swizzled<Layout::kRows>(block.v, records, tokens, token_rows(unit.v));
