@@ -134,6 +134,15 @@ def reference_table(rows):
     return lines
 
 
+def commits(rows):
+    """Which commits the rows of each operation come from."""
+    found = {}
+    for r in rows:
+        if "reference" not in r:
+            found.setdefault(f"{r['commit']} ({r['date'][:10]})", []).append(r["op"])
+    return "; ".join(f"commit {commit}: {', '.join(dict.fromkeys(ops))}" for commit, ops in found.items()).capitalize()
+
+
 def main():
     lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
     rows = [json.loads(line) for line in lines if line.strip()]
@@ -146,7 +155,7 @@ def main():
     text = [
         f"# Decode, verification, prefill, convolution and fold on one {first['gpu']}",
         "",
-        f"Commit {first['commit']}, {first['date']}. Written by `tools/bench_cuda.sh`: CUDA graphs,",
+        f"{commits(rows)}. Written by `tools/bench_cuda.sh`: CUDA graphs,",
         "memories rotated beyond the L2 cache, random data, every ring phase weighted equally with rows",
         "staggered, medians of nine replays, and of five turns of decode and packed step. Every row",
         "compared its own output with float64 first. `settled`: a launch fetches states and records while",
