@@ -12,6 +12,7 @@
 #include "model/cuda/decoder_kernels.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/gemm.h"
+#include "model/cuda/head_args.h"
 #include "model/cuda/hidden_copies.h"
 #include "model/cuda/matvec.h"
 #include "model/cuda/paged_attention.h"
@@ -70,13 +71,14 @@ class CudaDecoder final : public Model {
       if (!attention) return attention.error();
       attention_.emplace(std::move(*attention));
       const std::vector<float> frequencies = rope_frequencies(config_.rope);
-      pairs_ = static_cast<int>(frequencies.size());
-      if (pairs_ % 8 != 0) {
-        return refuse("rotary dimensions", 2 * pairs_, "a multiple of 16 on cuda");
+      rope_.pairs = static_cast<int>(frequencies.size());
+      if (rope_.pairs % 8 != 0) {
+        return refuse("rotary dimensions", 2 * rope_.pairs, "a multiple of 16 on cuda");
       }
       auto copied = DeviceBuffer::copy_of(frequencies.data(), frequencies.size() * sizeof(float));
       if (!copied) return copied.error();
       frequencies_ = std::move(*copied);
+      rope_.frequencies = frequencies_.as<float>();
     }
     return weights_.draft_head ? make_draft_head() : Status{};
   }
@@ -88,8 +90,7 @@ class CudaDecoder final : public Model {
     parts.weights = &*weights_.draft_head;
     parts.embedding = weights_.embedding;
     parts.head = weights_.head;
-    parts.frequencies = frequencies_.as<float>();
-    parts.pairs = pairs_;
+    parts.rope = rope_;
     parts.page_tokens = sizes_.page_tokens;
     parts.gemm = &*gemm_;
     parts.activations = &activations_;
@@ -397,25 +398,7 @@ class CudaDecoder final : public Model {
     const int tokens = tables_->token_count();
     const std::int64_t stride = w.in.rows;
     REPLAYSSM_TRY(normed_product(norm_scale, w.in, act.attention_in));
-    HeadArgs heads;
-    heads.projected = act.attention_in;
-    heads.stride = stride;
-    heads.query_width = query_width(shape);
-    heads.q_scale = w.q_norm_scale;
-    heads.k_scale = w.k_norm_scale;
-    heads.eps = eps();
-    heads.frequencies = frequencies_.as<float>();
-    heads.attention_factor = static_cast<float>(config_.rope.attention_factor);
-    heads.pairs = pairs_;
-    heads.positions = tables_->positions();
-    heads.places = tables_->places();
-    heads.queries = act.queries;
-    heads.keys = static_cast<bf16*>(kv.keys);
-    heads.values = static_cast<bf16*>(kv.values);
-    heads.tokens = tokens;
-    heads.heads = shape.heads;
-    heads.kv_heads = shape.kv_heads;
-    heads.head_dim = shape.head_dim;
+    const HeadArgs heads = head_args(config_, w, act, *tables_, kv, rope_);
     REPLAYSSM_TRY(launch_place_heads(heads, stream_));
     REPLAYSSM_TRY(attention_->run(tables_->attention(), act.queries, heads.keys, heads.values,
                                   act.mixed, stream_));
@@ -519,7 +502,7 @@ class CudaDecoder final : public Model {
   DeviceBuffer memory_;
   DecoderActivations activations_;
   DeviceBuffer frequencies_;
-  int pairs_ = 0;
+  DeviceRope rope_;
   std::optional<Gemm> gemm_;
   std::optional<StepTables> tables_;
   std::optional<PagedAttention> attention_;

@@ -167,25 +167,7 @@ class CudaDraftHead final : public DraftHead {
     const DecoderActivations& act = *my_.activations;
     const AttentionShape& shape = my_.config->attention;
     const int tokens = tables_->token_count();
-    HeadArgs heads;
-    heads.projected = act.attention_in;
-    heads.stride = w.in.rows;
-    heads.query_width = query_width(shape);
-    heads.q_scale = w.q_norm_scale;
-    heads.k_scale = w.k_norm_scale;
-    heads.eps = eps_;
-    heads.frequencies = my_.frequencies;
-    heads.attention_factor = static_cast<float>(my_.config->rope.attention_factor);
-    heads.pairs = my_.pairs;
-    heads.positions = tables_->positions();
-    heads.places = tables_->places();
-    heads.queries = act.queries;
-    heads.keys = static_cast<bf16*>(kv.keys);
-    heads.values = static_cast<bf16*>(kv.values);
-    heads.tokens = tokens;
-    heads.heads = shape.heads;
-    heads.kv_heads = shape.kv_heads;
-    heads.head_dim = shape.head_dim;
+    const HeadArgs heads = head_args(*my_.config, w, act, *tables_, kv, my_.rope);
     REPLAYSSM_TRY(launch_place_heads(heads, stream_));
     REPLAYSSM_TRY(attention_->run(tables_->attention(), act.queries, heads.keys, heads.values,
                                   act.mixed, stream_));

@@ -9,6 +9,7 @@
 #include "model/cuda/decoder_buffers.h"
 #include "model/cuda/device_weights.h"
 #include "model/cuda/gemm.h"
+#include "model/cuda/head_args.h"
 #include "model/model.h"
 
 namespace replayssm::cuda {
@@ -21,8 +22,7 @@ struct DraftHeadParts {
   const DeviceMtp* weights = nullptr;
   DeviceMatrix embedding;
   DeviceMatrix head;
-  const float* frequencies = nullptr;  // see HeadArgs
-  int pairs = 0;
+  DeviceRope rope;
   int page_tokens = 16;
   Gemm* gemm = nullptr;
   const DecoderActivations* activations = nullptr;

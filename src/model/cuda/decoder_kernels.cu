@@ -33,17 +33,8 @@ __global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
 __global__ void rms_norm_kernel(const __grid_constant__ NormArgs args) {
   enter_after_previous();
   const int64_t row = args.rows == nullptr ? blockIdx.x : args.rows[blockIdx.x];
-  const bf16* const x = args.x + row * args.width;
-  bf16* const out = args.out + static_cast<int64_t>(blockIdx.x) * args.width;
-  const int first = static_cast<int>(threadIdx.x) * kOctet;
-  const int step = static_cast<int>(blockDim.x) * kOctet;
-  float squares = 0;
-  for (int i = first; i < args.width; i += step) squares += sum_of_squares(load_octet(x + i));
-  const float mean = block_sum(squares) / static_cast<float>(args.width);
-  const float inverse = 1.0f / sqrtf(mean + args.eps);
-  for (int i = first; i < args.width; i += step) {
-    store_octet(out + i, scaled(load_octet(x + i), inverse, args.scale + i));
-  }
+  rms_norm_row(args.x + row * args.width, args.scale, args.eps, args.width,
+               args.out + static_cast<int64_t>(blockIdx.x) * args.width);
 }
 
 // Half a warp a value head: eight values a lane.

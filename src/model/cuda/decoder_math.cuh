@@ -72,6 +72,20 @@ __device__ __forceinline__ Octet scaled(Octet x, float inverse, const float* sca
   return x;
 }
 
+// out = scale * x / rms(x), a row by the whole block.
+__device__ __forceinline__ void rms_norm_row(const bf16* x, const float* scale, float eps,
+                                             int width, bf16* out) {
+  const int first = static_cast<int>(threadIdx.x) * kOctet;
+  const int step = static_cast<int>(blockDim.x) * kOctet;
+  float squares = 0;
+  for (int i = first; i < width; i += step) squares += sum_of_squares(load_octet(x + i));
+  const float mean = block_sum(squares) / static_cast<float>(width);
+  const float inverse = 1.0f / sqrtf(mean + eps);
+  for (int i = first; i < width; i += step) {
+    store_octet(out + i, scaled(load_octet(x + i), inverse, scale + i));
+  }
+}
+
 __device__ __forceinline__ Octet silu_product(Octet gate, const Octet& up) {
 #pragma unroll
   for (int i = 0; i < kOctet; ++i) gate.x[i] = rounded(silu(gate.x[i])) * up.x[i];

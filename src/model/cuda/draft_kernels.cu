@@ -15,16 +15,7 @@ __global__ void join_kernel(const __grid_constant__ JoinArgs args) {
   const bf16* const x = second ? args.given + token * args.width
                                : args.table + static_cast<int64_t>(args.tokens[token]) * args.width;
   const float* const scale = second ? args.given_scale : args.embedding_scale;
-  bf16* const out = args.joined + (2 * token + blockIdx.y) * args.width;
-  const int first = static_cast<int>(threadIdx.x) * kOctet;
-  const int step = static_cast<int>(blockDim.x) * kOctet;
-  float squares = 0;
-  for (int i = first; i < args.width; i += step) squares += sum_of_squares(load_octet(x + i));
-  const float mean = block_sum(squares) / static_cast<float>(args.width);
-  const float inverse = 1.0f / sqrtf(mean + args.eps);
-  for (int i = first; i < args.width; i += step) {
-    store_octet(out + i, scaled(load_octet(x + i), inverse, scale + i));
-  }
+  rms_norm_row(x, scale, args.eps, args.width, args.joined + (2 * token + blockIdx.y) * args.width);
 }
 
 // One block a row.

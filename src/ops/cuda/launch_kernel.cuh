@@ -5,6 +5,7 @@
 
 #include "ops/cuda/built_instances.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/overlapped_launch.h"
 #include "ops/cuda/step_plan.h"
 
 namespace replayssm::cuda {
@@ -21,17 +22,10 @@ Status launch_with_plan(void (*kernel)(Args, int, int), const StepPlan& plan, co
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaFuncSetAttribute(
       reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
       static_cast<int>(cudaSharedmemCarveoutMaxShared))));
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = plan.shared_bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = plan.overlap ? 1 : 0;
-  return REPLAYSSM_CUDA_STATUS(cudaLaunchKernelEx(&config, kernel, args, plan.stages, plan.groups));
+  return launch_overlapped(kernel,
+                           {dim3(static_cast<unsigned>(plan.blocks)),
+                            static_cast<unsigned>(plan.threads), plan.shared_bytes, plan.overlap},
+                           stream, args, plan.stages, plan.groups);
 }
 
 }  // namespace replayssm::cuda

@@ -14,6 +14,7 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads = 0;
   std::size_t shared_bytes = 0;
+  bool overlap = true;  // false: an ordinary launch
 };
 
 // The kernel calls ptx::wait_for_previous_launch() before it reads anything that a launch of the
@@ -32,7 +33,7 @@ Status launch_overlapped(void (*kernel)(Parameters...), const LaunchShape& shape
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = shape.overlap ? 1 : 0;
   return REPLAYSSM_CUDA_STATUS(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
