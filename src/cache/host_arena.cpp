@@ -6,8 +6,11 @@
 namespace replayssm {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{256} << 20;  // of which the arena grows at least
-constexpr std::size_t kAlignment = 256;                 // of extents
+constexpr std::size_t kAlignment = 256;  // of extents
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 
@@ -16,7 +19,7 @@ HostArena::~HostArena() {
 }
 
 std::byte* HostArena::allocate(std::size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = aligned(bytes);
   for (Piece& piece : pieces_) {
     if (std::byte* const found = take(piece, bytes); found != nullptr) return found;
   }
@@ -34,15 +37,43 @@ std::byte* HostArena::take(Piece& piece, std::size_t bytes) {
   return piece.data + offset;
 }
 
+bool HostArena::could_hold(std::size_t bytes) const {
+  return static_cast<std::int64_t>(aligned(bytes)) <= most_;
+}
+
 bool HostArena::grow(std::size_t bytes) {
+  give_back_empty_pieces(bytes);
   const auto left = static_cast<std::size_t>(most_ - held_);
   if (bytes > left) return false;
-  const std::size_t size = std::max(bytes, std::min(kPiece, left));
+  const std::size_t size = std::max(bytes, std::min(piece_bytes_, left));
   const auto data = space_.allocate_outside(size);
-  if (!data) return false;
+  if (!data) {
+    most_ = held_;
+    return false;
+  }
   pieces_.push_back({*data, size, {{0, size}}, {}});
   held_ += static_cast<std::int64_t>(size);
   return true;
+}
+
+// So many as are needed for `wanted` bytes to be within the limit; none if all would not do.
+void HostArena::give_back_empty_pieces(std::size_t wanted) {
+  const auto empty = [](const Piece& piece) { return piece.extents.empty(); };
+  const auto limit = most_ - static_cast<std::int64_t>(wanted);
+  std::int64_t without = held_;
+  for (const Piece& piece : pieces_) {
+    if (empty(piece)) without -= static_cast<std::int64_t>(piece.bytes);
+  }
+  if (held_ <= limit || without > limit) return;
+  for (auto piece = pieces_.begin(); piece != pieces_.end() && held_ > limit;) {
+    if (!empty(*piece)) {
+      ++piece;
+      continue;
+    }
+    space_.free_outside(piece->data, piece->bytes);
+    held_ -= static_cast<std::int64_t>(piece->bytes);
+    piece = pieces_.erase(piece);
+  }
 }
 
 void HostArena::release(std::byte* data) {

@@ -10,12 +10,16 @@
 
 namespace replayssm {
 
-// Grows up to a limit by pieces that it keeps: memory that a device copies to and from is slow to
-// get. An extent is the first gap that is large enough. Not thread-safe.
+// Grows up to a limit by pieces that it keeps as long as it can: memory that a device copies to and
+// from is slow to get. Empty ones are given back where an extent finds no room otherwise. An extent
+// is the first gap that is large enough. Not thread-safe.
 class HostArena {
  public:
-  // The space outlives the arena.
-  HostArena(MemorySpace& space, std::int64_t most) : space_(space), most_(most) {}
+  static constexpr std::size_t kPieceBytes = std::size_t{256} << 20;
+
+  // The space outlives the arena. A piece has `piece_bytes`, or more where an extent needs it.
+  HostArena(MemorySpace& space, std::int64_t most, std::size_t piece_bytes = kPieceBytes)
+      : space_(space), most_(most), piece_bytes_(piece_bytes) {}
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
   ~HostArena();
@@ -24,6 +28,9 @@ class HostArena {
   // the space's operations on it are under way: those on its next use come later.
   std::byte* allocate(std::size_t bytes);
   void release(std::byte* data);
+
+  // Whether allocate() would find so many bytes if nothing else were allocated.
+  bool could_hold(std::size_t bytes) const;
 
   // Bytes of all pieces.
   std::int64_t bytes() const { return held_; }
@@ -37,9 +44,11 @@ class HostArena {
   };
   static std::byte* take(Piece& piece, std::size_t bytes);
   bool grow(std::size_t bytes);
+  void give_back_empty_pieces(std::size_t wanted);
 
   MemorySpace& space_;
-  std::int64_t most_;
+  std::int64_t most_;  // no more than what there was, once the space had no more to give
+  std::size_t piece_bytes_;
   std::int64_t held_ = 0;
   std::vector<Piece> pieces_;
 };

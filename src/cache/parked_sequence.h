@@ -1,6 +1,7 @@
-// A sequence's memory on the host as it lay in a device's pools: what leaves them for a while goes
-// and returns without the host's waiting for either. Unlike an image (sequence_image.h) it fits
-// these pools alone, holds whole rings and pages, and is never looked at.
+// A sequence's memory on the host as it lay in a device's pools. The copies either way are in order
+// with the device's work; park() and resume() do not wait for them. Unlike an image
+// (sequence_image.h) it fits these pools alone, holds whole rings and pages, and is never looked
+// at.
 #pragma once
 
 #include <cstddef>

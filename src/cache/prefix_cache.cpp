@@ -227,8 +227,8 @@ bool PrefixCache::copy_to_host(const Residence& sequence, HostCopy& host) {
     host_bytes_ += size;
     return true;
   }
+  if (!arena_.could_hold(static_cast<std::size_t>(size))) return false;
   make_host_room(size);
-  const auto on_host = [](EntryId, const Entry& entry) { return !entry.memory; };
   while (true) {
     auto parked = ParkedSequence::park(memory_, sequence, arena_);
     if (!parked) return false;
@@ -238,15 +238,19 @@ bool PrefixCache::copy_to_host(const Residence& sequence, HostCopy& host) {
       return true;
     }
     // Room, but not in one piece.
-    const auto last = oldest(on_host);
+    const auto last = oldest_on_host();
     if (last == entries_.end()) return false;
     forget(last, true);
   }
 }
 
 void PrefixCache::make_host_room(std::int64_t bytes) {
-  const auto on_host = [](EntryId, const Entry& entry) { return !entry.memory; };
-  while (host_bytes_ + bytes > sizes_.host_bytes) forget(oldest(on_host), true);
+  while (host_bytes_ + bytes > sizes_.host_bytes) forget(oldest_on_host(), true);
+}
+
+// Without one whose copy is on its way back: restore() has taken it out.
+PrefixCache::Entries::iterator PrefixCache::oldest_on_host() {
+  return oldest([](EntryId, const Entry& entry) { return entry.host.bytes() > 0; });
 }
 
 // Back into the pools. The copy is given up only when that has worked. It is taken out of the entry

@@ -133,6 +133,7 @@ class PrefixCache {
   template <class Wanted>
   Entries::iterator oldest(Wanted&& wanted);
   void make_host_room(std::int64_t bytes);
+  Entries::iterator oldest_on_host();
 
   SequenceMemory& memory_;
   const LinearOps& ops_;

@@ -116,6 +116,16 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   if (!plan) return plan.error();
   engine->plan_ = std::move(plan->memory);
   engine->context_length_ = plan->context_length;
+  if (const std::int64_t per_token = layout.host_kv_bytes_per_token(); per_token > 0) {
+    const std::int64_t positions = std::int64_t{engine->plan_.pages} * layout.page_tokens;
+    const std::int64_t available = available_memory();
+    if (positions * per_token > available) {
+      return refuse("--speculative-algorithm", name_of(options.speculation.algorithm),
+                    fmt::format("a drafter on the host whose keys and values of {} positions, {} "
+                                "bytes, fit into the {} bytes that are available there",
+                                positions, positions * per_token, available));
+    }
+  }
 
   auto memory = SequenceMemory::make(layout,
                                      PoolSizes{engine->plan_.rows + engine->plan_.kept_rows,

@@ -15,6 +15,17 @@ Weights::~Weights() = default;
 Weights::Weights(Weights&&) noexcept = default;
 Weights& Weights::operator=(Weights&&) noexcept = default;
 
+void Weights::keep_embedding_and_head() {
+  final_norm_scale.clear();
+  layers.clear();
+  draft_head.reset();
+  bytes = embedding.bytes() + (head.data == embedding.data ? 0 : head.bytes());
+  if (storage_ == nullptr) return;
+  std::erase_if(storage_->copies, [&](const auto& copy) {
+    return copy.data() != embedding.data && copy.data() != head.data;
+  });
+}
+
 namespace {
 
 constexpr std::string_view kNestedPrefix = "model.language_model.";

@@ -117,6 +117,9 @@ class Weights {
   // Bytes of all tensors in use, as they are used; a tied head counted once.
   std::int64_t bytes = 0;
 
+  // Gives up all other tensors, and the memory of those that were converted.
+  void keep_embedding_and_head();
+
  private:
   friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool);
   friend Result<Weights> random_weights(const ModelConfig&, bool, DummyMatrices);

@@ -38,8 +38,37 @@ TEST(HostArena, NeighbouringGapsBecomeOne) {
   }
 }
 
+// An extent larger than a piece, when all pieces were in use before: the empty ones make way.
+TEST(HostArena, EmptyPiecesMakeWayForALargerOne) {
+  HostArena arena(host_space(), kMost, kMost / 4);
+  std::vector<std::byte*> parts;
+  for (int i = 0; i < 4; ++i) parts.push_back(arena.allocate(kMost / 4));
+  ASSERT_NE(parts.back(), nullptr);
+  EXPECT_EQ(arena.bytes(), kMost);
+  EXPECT_EQ(arena.allocate(kMost / 2), nullptr);
+  arena.release(parts[1]);
+  EXPECT_EQ(arena.allocate(kMost / 2), nullptr);
+  EXPECT_EQ(arena.bytes(), kMost);  // one alone would not do
+  arena.release(parts[3]);
+  std::byte* const large = arena.allocate(kMost / 2);
+  ASSERT_NE(large, nullptr);
+  std::fill_n(large, kMost / 2, std::byte{7});
+  EXPECT_EQ(arena.bytes(), kMost);
+  EXPECT_EQ(arena.allocate(1), nullptr);
+  arena.release(parts[0]);
+  EXPECT_EQ(arena.allocate(kMost / 4), parts[0]);
+}
+
+TEST(HostArena, KnowsWhatItCouldNeverHold) {
+  HostArena arena(host_space(), 1000, 400);
+  EXPECT_TRUE(arena.could_hold(768));
+  EXPECT_FALSE(arena.could_hold(769));  // 1,024 with its alignment
+  EXPECT_EQ(arena.allocate(769), nullptr);
+  EXPECT_NE(arena.allocate(768), nullptr);
+}
+
 TEST(HostArena, ExtentsKeepWhatIsWrittenToThem) {
-  HostArena arena(host_space(), kMost);
+  HostArena arena(host_space(), kMost, kMost / 4);
   std::mt19937 random(1);
   std::vector<std::pair<std::byte*, std::size_t>> extents;
   const auto expect_kept = [&](std::size_t i) {

@@ -129,6 +129,33 @@ TEST_P(PrefixCacheTest, ACheckpointServesItsDepthWithTheConvTailInTheRing) {
   EXPECT_TRUE(cache_.resume(cache_.find(depth, 8)).ok());
 }
 
+// What makes way for an entry that comes back takes the host memory that is left, not the entry's.
+TEST_P(PrefixCacheTest, AnEntryOnItsWayBackIsNotForgottenForTheOneThatMakesWay) {
+  std::int64_t bytes = 0;
+  std::vector<std::byte> before;
+  const auto kept = [&](PrefixCache& cache, std::span<const TokenId> tokens) {
+    Residence sequence = written_sequence();
+    bytes =
+        GetParam() ? ParkedSequence::bytes_of(memory_, sequence) : image_bytes(memory_, sequence);
+    before = image_of(sequence);
+    EXPECT_TRUE(cache.keep(tokens, std::move(sequence)));
+  };
+  {
+    PrefixCache only_measured(memory_, ops(), {1, 0});
+    kept(only_measured, tokens_);
+  }
+  PrefixCache cache(memory_, ops(), {1, bytes + bytes / 2});
+  kept(cache, tokens_);
+  ASSERT_TRUE(cache.evict_one());
+  ASSERT_EQ(cache.host_bytes(), bytes);
+  std::vector<TokenId> others(tokens_.rbegin(), tokens_.rend());
+  kept(cache, others);
+  const auto resumed = cache.resume(cache.find(tokens_, 13));
+  ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+  EXPECT_EQ(image_of(*resumed), before);
+  EXPECT_EQ(cache.find(tokens_, 13).tokens, 13);
+}
+
 // A drafter on the host beside a model on a device: its keys and values are plain memory, and go
 // wherever the others go.
 TEST_P(PrefixCacheTest, ADraftersPagesOnTheHostTravelWithTheOthers) {

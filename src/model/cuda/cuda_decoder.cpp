@@ -47,7 +47,10 @@ class CudaDecoder final : public Model {
     auto placed = DeviceWeights::copy_of(weights, config_);
     if (!placed) return placed.error();
     weights_ = std::move(*placed);
-    if (options_.host_embeddings) host_weights_ = std::move(weights);
+    if (options_.host_embeddings) {
+      weights.keep_embedding_and_head();
+      host_weights_ = std::move(weights);
+    }
     const auto limits = device_limits();
     if (!limits) return limits.error();
     limits_ = *limits;
@@ -165,8 +168,15 @@ class CudaDecoder final : public Model {
     return {};
   }
 
-  // Windows of one length are padded to one of few numbers of rows and launched as a graph.
   Status evaluate(const Batch& batch, const SequenceViews& memory) {
+    const Status started = start(batch, memory);
+    // What a failed step has queued still reads the tables that the next one writes.
+    if (!started) cudaStreamSynchronize(stream_);
+    return started;
+  }
+
+  // Windows of one length are padded to one of few numbers of rows and launched as a graph.
+  Status start(const Batch& batch, const SequenceViews& memory) {
     REPLAYSSM_TRY(check_rows(batch));
     const int window = uniform_window(batch);
     const bool graph = window > 0 && !observer_ && sizes_.graphs;

@@ -83,6 +83,14 @@ class CudaDraftHead final : public DraftHead {
   // Everything but the copies to the host.
   Status evaluate(std::span<const TokenId> tokens, std::span<const DraftRow> rows, const KvView& kv,
                   std::span<const float> hidden) {
+    const Status started = start(tokens, rows, kv, hidden);
+    // What a failed call has queued still reads the tables that the next one writes.
+    if (!started) cudaStreamSynchronize(stream_);
+    return started;
+  }
+
+  Status start(std::span<const TokenId> tokens, std::span<const DraftRow> rows, const KvView& kv,
+               std::span<const float> hidden) {
     REPLAYSSM_TRY(check_draft(tokens, rows, kv, hidden.size(), *my_.config, *my_.options));
     if (tokens.empty()) return {};
     Batch batch;

@@ -133,7 +133,9 @@ DeviceLayer place(Placement& to, const LayerWeights& from) {
 // Precondition: no layer is KDA.
 void place(Placement& to, const Weights& from, const ModelConfig& config, DeviceWeights& weights) {
   weights.embedding = to.matrix(from.embedding);
-  weights.head = config.tied_head ? weights.embedding : to.matrix(from.head);
+  // A head that differs from the embedding counts although the configuration ties it.
+  const bool tied = config.tied_head && from.head.data == from.embedding.data;
+  weights.head = tied ? weights.embedding : to.matrix(from.head);
   weights.final_norm_scale = to.vector(from.final_norm_scale);
   weights.layers.clear();
   for (const LayerWeights& layer : from.layers) weights.layers.push_back(place(to, layer));

@@ -188,7 +188,8 @@ Status Gemm::run(const DeviceMatrix& weight, const bf16* x, int tokens, const Pr
   if (fixed_) tokens = padded_tokens(tokens);
   const auto plan = plan_for({weight.rows, weight.cols, tokens, out.type, out.add});
   if (!plan) {
-    return Error{fmt::format("product [{}, {}] x {} tokens: {}", weight.rows, weight.cols, tokens,
+    return Error{fmt::format("{}product [{}, {}] x {} tokens: {}",
+                             fixed_ ? "--deterministic: " : "", weight.rows, weight.cols, tokens,
                              plan.error().message)};
   }
   const float one = 1, kept = out.add ? 1 : 0;
