@@ -20,6 +20,7 @@
 #include "model/cuda/gemm.h"
 #include "model/cuda/matvec.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/launch.h"
 
 namespace replayssm::bench {
 namespace {
@@ -57,6 +58,9 @@ class Bench {
     if (!stream) return stream.error();
     stream_ = std::move(*stream);
     product_ = product;
+    const auto limits = cuda::device_limits();
+    if (!limits) return limits.error();
+    limits_ = *limits;
     const auto weight = static_cast<std::size_t>(product.rows) *
                         static_cast<std::size_t>(product.cols) * sizeof(bf16);
     copies_ = static_cast<int>(kBeyondCache / weight) + 2;
@@ -165,7 +169,7 @@ class Bench {
 
   Status time(int tokens) {
     const int launches = std::max(2 * copies_, 12);
-    if (cuda::matvec_fits(weight(0), tokens)) {
+    if (cuda::matvec_fits(weight(0), tokens, limits_.shared_bytes_per_block)) {
       const auto error = compare(tokens);
       if (!error) return error.error();
       // Both round to bf16 once: two units of 2^-8 apart where sums differ in their last bits.
@@ -249,6 +253,7 @@ class Bench {
   }
 
   cuda::Stream stream_;
+  cuda::DeviceLimits limits_;
   Product product_{};
   int copies_ = 0;
   DeviceBuffer weights_, from_, gate_, x_, out_, expected_, scale_;

@@ -1,4 +1,9 @@
 // The CUDA convolutions' device code on the CPU, as a backend.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/bfloat16.h"
 #include "ops/advance.h"
 #include "ops/backends.h"
 #include "ops/check_arguments.h"
@@ -42,13 +47,21 @@ class EmulatedOps final : public LinearOps {
     const std::vector<cuda::ConvTask> tasks = cuda::conv_tasks(args.rows);
     const cuda::ConvLaunch launch = cuda::conv_launch(args, kind == StepKind::chunk, tasks.data(),
                                                       static_cast<int>(tasks.size()));
+    // The inputs are not there before a thread says that it is ready for them.
+    cuda::ConvLaunch early = launch;
+    int last = 0;
+    for (const RowTokens& row : args.rows) last = std::max(last, row.first_token + row.tokens);
+    std::vector<bf16> inputs(static_cast<std::size_t>(last) *
+                             static_cast<std::size_t>(launch.channels));
+    early.input = inputs.data();
     // Threads run in no order on a GPU; the one that moves a row's inputs may well be first or
     // last.
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::size_t turn = backwards_ ? tasks.size() - 1 - i : i;
       for (int channel = 0; channel < launch.channels; channel += cuda::kConvChannels) {
-        cuda::convolve(launch, cuda::load_conv_weights(launch, channel), tasks[turn], channel,
-                       [] {});
+        std::fill(inputs.begin(), inputs.end(), to_bf16(std::numeric_limits<float>::quiet_NaN()));
+        cuda::convolve(early, cuda::load_conv_weights(launch, channel), tasks[turn], channel,
+                       [&] { std::copy_n(launch.input, inputs.size(), inputs.begin()); });
       }
     }
     backwards_ = !backwards_;

@@ -244,7 +244,7 @@ class CudaDecoder final : public Model {
 
   // One way for every number of tokens where a token's bits must not depend on it.
   bool takes_matvec(const DeviceMatrix& weight, int tokens) const {
-    return !options_.deterministic && matvec_fits(weight, tokens);
+    return !options_.deterministic && matvec_fits(weight, tokens, limits_.shared_bytes_per_block);
   }
 
   // out = W norm(hidden).

@@ -332,19 +332,17 @@ Status launch(const MatvecArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-bool matvec_fits(const DeviceMatrix& weight, int tokens) {
+bool matvec_fits(const DeviceMatrix& weight, int tokens, std::size_t shared_bytes_per_block) {
   return tokens == 1 && weight.cols % kOctet == 0 && groups_of(weight.cols) <= kGroupsMax &&
-         Cut(weight).stages >= 2;
+         Cut(weight).stages >= 2 && kStageBytes + sizeof(Shared) <= shared_bytes_per_block;
 }
 
 Status launch_matvec(const MatvecArgs& args, cudaStream_t stream) {
-  if (!matvec_fits(args.weight, 1)) {
-    return refuse("matvec: columns", args.weight.cols, "what matvec_fits() takes");
-  }
   const int groups = groups_of(args.weight.cols);
   if (groups <= 3) return launch<3>(args, stream);
   if (groups <= 5) return launch<5>(args, stream);
-  return launch<kGroupsMax>(args, stream);
+  if (groups <= kGroupsMax) return launch<kGroupsMax>(args, stream);
+  return refuse("matvec: columns", args.weight.cols, "what matvec_fits() takes");
 }
 
 }  // namespace replayssm::cuda

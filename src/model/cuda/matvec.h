@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/bfloat16.h"
@@ -36,9 +37,11 @@ struct MatvecArgs {
   bool add = false;  // to what is there, rounded once; bf16 only
 };
 
-// Whether launch_matvec() takes this product.
-bool matvec_fits(const DeviceMatrix& weight, int tokens);
+// Whether launch_matvec() takes this product, on a device whose blocks may have so much shared
+// memory.
+bool matvec_fits(const DeviceMatrix& weight, int tokens, std::size_t shared_bytes_per_block);
 
+// Precondition: matvec_fits().
 Status launch_matvec(const MatvecArgs& args, cudaStream_t stream);
 
 }  // namespace replayssm::cuda

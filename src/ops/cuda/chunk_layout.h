@@ -1,5 +1,6 @@
-// What lies in shared memory in a chunk_prefill: the state of some value rows of one head, and two
-// blocks of positions, one being evaluated while the other is copied. The scratch is a window's.
+// What lies in shared memory in a chunk_prefill: blocks of positions, one being evaluated while
+// another is copied, and either the state of some value rows of one head with a window's scratch,
+// or, where warps keep the state in registers, a scratch for every segment that is prepared ahead.
 #pragma once
 
 #include "ops/cuda/window_layout.h"

@@ -3,7 +3,8 @@
 // Layouts (elements, last index contiguous; channels is a multiple of 8, memory 16-byte aligned):
 //   ring    [rows][conv_rows][channels]    bf16
 //   tail    [slots][3][channels]           bf16, slots tail_stride apart
-//   weight  [channels][4]                  fp32; tap 3 meets the current token
+//   weight  [channels][4]                  fp32; tap 3 meets the current token; no launch's result:
+//                                          it is always read early
 //   input   [tokens][channels]             bf16, tokens input_stride apart
 //   out     [tokens][channels]             bf16, or fp32 where out_f32 is set; not the input
 #pragma once

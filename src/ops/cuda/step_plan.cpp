@@ -211,6 +211,13 @@ Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLi
   };
   plan.gate == GateKind::gdn ? visit_chunk_layout<GateKind::gdn>(plan, fill_in)
                              : visit_chunk_layout<GateKind::kda>(plan, fill_in);
+  if (plan.shared_bytes > device.shared_bytes_per_block) {
+    return refuse(
+        "fold_block", block,
+        fmt::format("one whose chunks fit into the {} bytes of shared memory that a block "
+                    "may have on this device, not {}",
+                    device.shared_bytes_per_block, plan.shared_bytes));
+  }
   plan.shared_limit = device.shared_bytes_per_block;
   return plan;
 }

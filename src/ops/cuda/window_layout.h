@@ -62,8 +62,8 @@ struct WindowLayout {
   static constexpr int kFoldPitch = 64 * kFoldSteps + 8;
 
   // In tiles: rows of coefficients behind the last record's, read in the place of tokens that do
-  // not exist.
-  static constexpr int kZeroRecords = kTiled ? kTokenGroup - 1 : 0;
+  // not exist: those of two groups, but for the two whose own rows come before.
+  static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
   static constexpr int kGramPitch = kRecordTile + 1;
   // Floats of a record's coefficients: a window's two segments begin at even columns.
