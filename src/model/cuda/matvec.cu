@@ -318,15 +318,13 @@ Status launch(const MatvecArgs& args, cudaStream_t stream) {
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaFuncSetAttribute(
       reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,
       static_cast<int>(cudaSharedmemCarveoutMaxShared))));
-  int device = 0, multiprocessors = 0;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)));
+  const auto multiprocessors = current_multiprocessors();
+  if (!multiprocessors) return multiprocessors.error();
   const Cut cut(args.weight);
   const auto bytes = static_cast<std::size_t>(cut.stages) *
                      static_cast<std::size_t>(cut.piece_rows) *
                      static_cast<std::size_t>(args.weight.cols) * sizeof(bf16);
-  const dim3 grid(static_cast<unsigned>(std::min(cut.pieces, multiprocessors)));
+  const dim3 grid(static_cast<unsigned>(std::min(cut.pieces, *multiprocessors)));
   return launch_overlapped(kernel, {grid, kThreads, bytes}, stream, args, cut);
 }
 

@@ -82,11 +82,9 @@ Status launch_conv(const ConvLaunch& args, cudaStream_t stream) {
   if (args.task_count == 0) return {};
   const int octets = args.channels / kConvChannels;
   const int slabs = (octets + kThreads - 1) / kThreads;
-  int device = 0, multiprocessors = 0;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)));
-  const int share = (kBlocksEach * multiprocessors + slabs - 1) / slabs;
+  const auto multiprocessors = current_multiprocessors();
+  if (!multiprocessors) return multiprocessors.error();
+  const int share = (kBlocksEach * *multiprocessors + slabs - 1) / slabs;
   const int columns = slabs + (args.gates.gate == nullptr ? 0 : 1);
   const dim3 grid(static_cast<unsigned>(columns),
                   static_cast<unsigned>(args.task_count < share ? args.task_count : share));

@@ -6,9 +6,19 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "core/result.h"
 #include "ops/cuda/cuda_check.h"
 
 namespace replayssm::cuda {
+
+// Of the current device: what fills it once.
+inline Result<int> current_multiprocessors() {
+  int device = 0, count = 0;
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device)));
+  return count;
+}
 
 struct LaunchShape {
   dim3 grid;
