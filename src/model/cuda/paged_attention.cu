@@ -24,8 +24,9 @@ using Params = fi::BatchPrefillPagedParams<Number, Number, Number, int>;
 using Variant = fi::DefaultAttention</*use_custom_mask=*/false, /*use_sliding_window=*/false,
                                      /*use_logits_soft_cap=*/false, /*use_alibi=*/false>;
 
-// Queries of a block where the order of the sums is fixed.
-constexpr int kFixedTile = 16;
+// Queries of a block that sees all of its row's positions: the smallest tile, whose four warps
+// share the positions, which a step of one token for each row needs most.
+constexpr int kWholeRowTile = 16;
 
 // As Variant, without the first position.
 struct WithoutFirst : Variant {
@@ -39,14 +40,14 @@ cudaError_t run_tile(const Params& params, Number* partial, float* sums, cudaStr
   return fi::BatchPrefillWithPagedKVCacheDispatched<
       /*SAME_KV_STRIDES=*/true, kTile, kHeadDim, kHeadDim, fi::PosEncodingMode::kNone,
       /*USE_FP16_QK_REDUCTION=*/false, fi::MaskMode::kCausal, /*USE_TOKEN_HEAD_SF=*/false, V>(
-      params, partial, sums, /*enable_pdl=*/false, stream);
+      params, partial, sums, /*enable_pdl=*/true, stream);
 }
 
 template <unsigned kHeadDim>
 cudaError_t run_head_dim(std::int64_t tile, int first_position, const Params& params,
                          Number* partial, float* sums, cudaStream_t stream) {
   if (first_position > 0) {
-    return run_tile<kHeadDim, kFixedTile, WithoutFirst>(params, partial, sums, stream);
+    return run_tile<kHeadDim, kWholeRowTile, WithoutFirst>(params, partial, sums, stream);
   }
   if (tile == 16) return run_tile<kHeadDim, 16>(params, partial, sums, stream);
   if (tile == 64) return run_tile<kHeadDim, 64>(params, partial, sums, stream);
@@ -77,22 +78,41 @@ struct PagedAttention::Implementation {
   std::unique_ptr<void, PinnedDeleter> pinned;
   fi::PrefillPlanInfo cut;
 
-  Status plan_fixed_order(const AttentionRows& rows, cudaStream_t stream);
+  bool whole_rows_are_faster(const AttentionRows& rows) const;
+  Status plan_whole_rows(const AttentionRows& rows, cudaStream_t stream);
 };
 
-// FlashInfer's lists for blocks of kFixedTile queries (those of all heads that share a kv head)
-// that see all of their row's positions. The smallest tile: its four warps share the positions,
-// which a step of one token for each row needs most.
-Status PagedAttention::Implementation::plan_fixed_order(const AttentionRows& rows,
-                                                        cudaStream_t stream) {
+// A row's positions in one block take about as long as its pages; cut up they need a second launch,
+// and FlashInfer's plan for graphs cuts finer than it has to. Whole rows were faster on an H200 up
+// to 384 positions, and where the longest row takes one block less time than the memory takes for
+// all rows (docs/adr/0012).
+bool PagedAttention::Implementation::whole_rows_are_faster(const AttentionRows& rows) const {
+  constexpr int kShort = 384;          // positions
+  constexpr double kBlockRate = 48e9;  // bytes a second of one block
+  constexpr double kMemoryRate = 4e12;
+  int longest = 0;  // pages
+  for (std::size_t r = 0; r + 1 < rows.page_start.size(); ++r) {
+    if ((rows.query_start[r + 1] - rows.query_start[r]) * shape.group() > kWholeRowTile) {
+      return false;
+    }
+    longest = std::max(longest, rows.page_start[r + 1] - rows.page_start[r]);
+  }
+  return longest * page_tokens <= kShort ||
+         longest / kBlockRate <= shape.kv_heads * double{rows.page_start.back()} / kMemoryRate;
+}
+
+// FlashInfer's lists for blocks of kWholeRowTile queries (those of all heads that share a kv head)
+// that see all of their row's positions.
+Status PagedAttention::Implementation::plan_whole_rows(const AttentionRows& rows,
+                                                       cudaStream_t stream) {
   const int count = static_cast<int>(rows.query_start.size()) - 1;
   std::vector<int> request, tile;
   for (int r = 0; r < count; ++r) {
     const auto at = static_cast<std::size_t>(r);
     const int queries = (rows.query_start[at + 1] - rows.query_start[at]) * shape.group();
-    for (int first = 0; first < queries; first += kFixedTile) {
+    for (int first = 0; first < queries; first += kWholeRowTile) {
       request.push_back(r);
-      tile.push_back(first / kFixedTile);
+      tile.push_back(first / kWholeRowTile);
     }
   }
   const auto blocks = static_cast<int>(request.size());
@@ -117,7 +137,7 @@ Status PagedAttention::Implementation::plan_fixed_order(const AttentionRows& row
   place(cut.kv_chunk_size_ptr_offset, {&whole, 1});
   cut.padded_batch_size = blocks;
   cut.total_num_rows = rows.query_start.back();
-  cut.cta_tile_q = kFixedTile;
+  cut.cta_tile_q = kWholeRowTile;
   return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(integers.as<void>(), lists,
                                                static_cast<std::size_t>(used) * sizeof(int),
                                                cudaMemcpyHostToDevice, stream));
@@ -174,7 +194,7 @@ Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t 
   Implementation& my = *implementation_;
   const auto count = static_cast<unsigned>(rows.query_start.size() - 1);
   const int uniform = graph ? uniform_queries(rows.query_start) : 0;
-  if (my.order.fixed) return my.plan_fixed_order(rows, stream);
+  if (my.order.fixed || my.whole_rows_are_faster(rows)) return my.plan_whole_rows(rows, stream);
   // Its checks throw.
   try {
     return REPLAYSSM_CUDA_STATUS(fi::PrefillPlan<int>(
@@ -194,7 +214,8 @@ Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t 
 
 std::int64_t PagedAttention::cut_shape() const {
   const fi::PrefillPlanInfo& cut = implementation_->cut;
-  return (cut.padded_batch_size * 1024 + cut.cta_tile_q) * 2 + (cut.split_kv ? 1 : 0);
+  return (cut.padded_batch_size * 1024 + cut.cta_tile_q) * 4 + (cut.enable_cuda_graph ? 2 : 0) +
+         (cut.split_kv ? 1 : 0);
 }
 
 Status PagedAttention::run(const AttentionRows& rows, const bf16* q, const bf16* keys,
