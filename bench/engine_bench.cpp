@@ -252,10 +252,11 @@ EngineOptions engine_options(const EngineBenchOptions& options) {
 }
 
 // The matrices that a step multiplies with: all but an embedding that is not the head, too.
-std::int64_t weights_read(const ModelConfig& config) {
+std::int64_t weights_read(const ModelConfig& config, DeviceKind device) {
   const std::int64_t embedding = std::int64_t{config.vocab_rows} * config.hidden_size *
                                  static_cast<std::int64_t>(size_of(config.weight_type));
-  return planned_weight_bytes(config, false) - (config.tied_head ? 0 : embedding);
+  return planned_weight_bytes(config, false, float8_on(device)) -
+         (config.tied_head ? 0 : embedding);
 }
 
 // `truth`: replaces the drafts, if not null.
@@ -312,7 +313,7 @@ Result<Decoded> decode(const EngineBenchOptions& options, const EngineOptions& a
   const double state = static_cast<double>(after.state_bytes_read - before.state_bytes_read +
                                            after.state_bytes_written - before.state_bytes_written);
   const double positions = options.context + 0.5 * options.outputs;
-  times.bytes_per_step = static_cast<double>(weights_read(engine.config())) +
+  times.bytes_per_step = static_cast<double>(weights_read(engine.config(), asked.device)) +
                          state / static_cast<double>(times.steps) +
                          options.batch * positions *
                              static_cast<double>(engine.memory().layout().kv_bytes_per_token());
@@ -343,7 +344,7 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
   const auto config = load_config(options.engine.model_path);
   if (!config) return config.error();
   EngineBenchReport report;
-  report.weight_bytes = planned_weight_bytes(*config, false);
+  report.weight_bytes = planned_weight_bytes(*config, false, float8_on(options.engine.device));
   {
     ThreadPool pool(options.engine.threads);
     report.threads = pool.threads();

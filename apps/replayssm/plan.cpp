@@ -69,10 +69,11 @@ Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, st
   service.engine.step_tokens = flags.step_tokens;
   service.prefix_cache = !flags.disable_radix_cache;
   if (asked.device == DeviceKind::cuda) config->weight_type = DType::bf16;
-  const std::int64_t weights = planned_weight_bytes(*config, false);
+  const Float8 float8 = float8_on(asked.device);
+  const std::int64_t weights = planned_weight_bytes(*config, false, float8);
   const std::int64_t drafter_weights =
       block != nullptr ? planned_weight_bytes(*block)
-                       : planned_weight_bytes(*config, options.draft_head) - weights;
+                       : planned_weight_bytes(*config, options.draft_head, float8) - weights;
   const int threads = asked.threads > 0 ? asked.threads : available_cores();
   auto plan = plan_engine(service_engine_options(service), *config, options, layout,
                           {weights, drafter_weights}, block, threads);

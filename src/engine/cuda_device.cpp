@@ -29,8 +29,9 @@ class CudaDevice final : public Device {
     const auto config = load_config(directory);
     if (!config) return config.error();
     auto weights = options.load_format == LoadFormat::dummy
-                       ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only)
-                       : load_weights(directory, *config, options.draft_head);
+                       ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only,
+                                        Float8::kept)
+                       : load_weights(directory, *config, options.draft_head, Float8::kept);
     if (!weights) return weights.error();
     return cuda::make_cuda_decoder(*config, std::move(*weights), options,
                                    {sizes.rows, sizes.logit_rows, sizes.page_tokens, sizes.graphs},

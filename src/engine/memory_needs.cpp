@@ -4,6 +4,7 @@
 
 #include "engine/machine_memory.h"
 #include "model/decoder.h"
+#include "model/float8.h"
 #include "spec/block_drafter.h"
 #include "spec/mtp_drafter.h"
 #include "spec/ngram_drafter.h"
@@ -11,14 +12,17 @@
 namespace replayssm {
 namespace {
 
-// A decoder layer's tensors, in elements: matrices as stored, vectors widened to float32.
+// A decoder layer's tensors, in elements: matrices as stored, vectors widened to float32. Gates are
+// the small matrices that checkpoints in float8 leave in bf16.
 struct Elements {
   std::int64_t matrices = 0;
   std::int64_t vectors = 0;
+  std::int64_t gates = 0;
 
   Elements& operator+=(const Elements& other) {
     matrices += other.matrices;
     vectors += other.vectors;
+    gates += other.gates;
     return *this;
   }
 };
@@ -50,8 +54,9 @@ Elements linear(const ModelConfig& c) {
   if (c.linear.gate == GateKind::kda) return kda(c);
   const std::int64_t channels = c.linear.channels();
   const std::int64_t values = std::int64_t{c.linear.value_heads} * kValueDim;
-  return {hidden * (channels + 2 * values + std::int64_t{2} * c.linear.value_heads),
-          channels * kConvWidth + std::int64_t{2} * c.linear.value_heads + kValueDim};
+  return {hidden * (channels + 2 * values),
+          channels * kConvWidth + std::int64_t{2} * c.linear.value_heads + kValueDim,
+          hidden * 2 * c.linear.value_heads};
 }
 
 }  // namespace
@@ -93,7 +98,7 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout) {
   return needs;
 }
 
-std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head) {
+std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head, Float8 float8) {
   const std::int64_t hidden = config.hidden_size;
   Elements all;
   for (const LayerKind kind : config.layers) {
@@ -101,13 +106,20 @@ std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_hea
     all += mlp_and_norms(config);
   }
   const std::int64_t embedding = hidden * config.vocab_rows;
-  all += {config.tied_head ? embedding : 2 * embedding, hidden};
+  const std::int64_t tables = config.tied_head ? embedding : 2 * embedding;
+  all.vectors += hidden;
   if (with_draft_head) {
     all += attention(config);
     all += mlp_and_norms(config);
     all += {2 * hidden * hidden, 3 * hidden};
   }
-  return all.matrices * static_cast<std::int64_t>(size_of(config.weight_type)) +
+  const auto number = static_cast<std::int64_t>(size_of(config.weight_type));
+  constexpr std::int64_t kBlockNumbers = kFloat8Block * kFloat8Block;
+  const bool kept = float8 == Float8::kept && config.quantisation.float8_blocks;
+  const std::int64_t matrix_bytes =
+      kept ? all.matrices + all.matrices / kBlockNumbers * std::int64_t{sizeof(float)}
+           : all.matrices * number;
+  return matrix_bytes + (all.gates + tables) * number +
          all.vectors * static_cast<std::int64_t>(sizeof(float));
 }
 

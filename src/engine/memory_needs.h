@@ -12,6 +12,7 @@
 #include "model/block_draft_config.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/weights.h"
 #include "replay/memory_plan.h"
 
 namespace replayssm {
@@ -27,7 +28,15 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout);
 
 // Bytes of the tensors that config calls for, if every matrix is stored in config.weight_type and
 // norms, gates and convolution taps are kept as float32. `with_draft_head` adds the mtp.* head.
-std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head);
+// With Float8::kept, and where the configuration has float8 blocks: if every matrix of a layer but
+// the projections of beta and the log gate is stored so.
+std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head,
+                                  Float8 float8 = Float8::dequantised);
+
+// How a device has float8 weights.
+constexpr Float8 float8_on(DeviceKind device) {
+  return device == DeviceKind::cuda ? Float8::kept : Float8::dequantised;
+}
 
 // The same for a block drafter's tensors.
 std::int64_t planned_weight_bytes(const BlockDraftConfig& drafter);

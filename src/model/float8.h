@@ -32,4 +32,8 @@ float e4m3_to_float(std::uint8_t code);
 Status dequantise_float8(std::span<const std::byte> codes, std::int64_t rows, std::int64_t cols,
                          std::span<const float> scales, bf16* out);
 
+// The same errors, without a result.
+Status check_float8(std::span<const std::byte> codes, std::int64_t rows, std::int64_t cols,
+                    std::span<const float> scales);
+
 }  // namespace replayssm

@@ -78,9 +78,14 @@ Result<const StoredTensor*> TensorReader::find(const std::string& name,
 }
 
 Status TensorReader::read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
-                                 Copies& copies, WeightMatrix& out) {
+                                 Float8 float8, Copies& copies, WeightMatrix& out) {
+  const std::string module = name.substr(0, name.rfind('.'));
   if (files_ == nullptr) {
-    out = {static_cast<int>(rows), static_cast<int>(cols), DType::bf16, nullptr};
+    out = {};
+    out.rows = static_cast<int>(rows);
+    out.cols = static_cast<int>(cols);
+    out.float8 = shapes_only_ && float8 == Float8::kept && quantisation_.float8_blocks &&
+                 !quantisation_.excludes(module);
     if (!shapes_only_) out.data = copies.emplace_back(dummy_matrix(name, rows, cols)).data();
     bytes_ += out.bytes();
     return {};
@@ -90,9 +95,8 @@ Status TensorReader::read_matrix(const std::string& name, std::int64_t rows, std
   if (!tensor) return tensor.error();
   out.rows = static_cast<int>(rows);
   out.cols = static_cast<int>(cols);
-  const std::string module = name.substr(0, name.rfind('.'));
   if ((*tensor)->type == StoredType::f8_e4m3) {
-    REPLAYSSM_TRY(read_float8(module, **tensor, copies, out));
+    REPLAYSSM_TRY(read_float8(module, **tensor, float8, copies, out));
   } else {
     if (quantisation_.float8_blocks && has(module + std::string(kScale))) {
       return Error{fmt::format("{}: dtype {} beside {}{}; expected F8_E4M3", label(name),
@@ -106,7 +110,7 @@ Status TensorReader::read_matrix(const std::string& name, std::int64_t rows, std
 }
 
 Status TensorReader::read_float8(const std::string& module, const StoredTensor& codes,
-                                 Copies& copies, WeightMatrix& out) {
+                                 Float8 float8, Copies& copies, WeightMatrix& out) {
   if (quantisation_.excludes(module)) {
     return Error{fmt::format(
         "{}: dtype F8_E4M3, although quantization_config.modules_to_not_convert names it; expected "
@@ -119,25 +123,39 @@ Status TensorReader::read_float8(const std::string& module, const StoredTensor& 
       find(module + std::string(kScale), blocks, {StoredType::bf16, StoredType::f32});
   if (!stored) return stored.error();
   widen(**stored, 0, scales);
-  AlignedBuffer<std::byte>& copy = copies.emplace_back(codes.data.size() * size_of(DType::bf16));
-  const Status done = dequantise_float8(codes.data, out.rows, out.cols, scales,
-                                        reinterpret_cast<bf16*>(copy.data()));
+  const bool kept = float8 == Float8::kept;
+  AlignedBuffer<std::byte>& copy = copies.emplace_back(
+      kept ? scales.size() * sizeof(float) : codes.data.size() * size_of(DType::bf16));
+  const Status done = kept ? check_float8(codes.data, out.rows, out.cols, scales)
+                           : dequantise_float8(codes.data, out.rows, out.cols, scales,
+                                               reinterpret_cast<bf16*>(copy.data()));
   if (!done) return Error{fmt::format("{}: {}", label(codes.name), done.error().message)};
   out.type = DType::bf16;
   out.data = copy.data();
+  if (kept) {
+    std::memcpy(copy.data(), scales.data(), scales.size() * sizeof(float));
+    out.data = codes.data.data();
+    out.float8 = true;
+    out.block_scales = reinterpret_cast<const float*>(copy.data());
+  }
   return {};
 }
 
 Status TensorReader::matrix(const std::string& name, std::int64_t rows, std::int64_t cols,
                             WeightMatrix& out) {
-  return read_matrix(name, rows, cols, copies_, out);
+  return read_matrix(name, rows, cols, float8_, copies_, out);
+}
+
+Status TensorReader::table(const std::string& name, std::int64_t rows, std::int64_t cols,
+                           WeightMatrix& out) {
+  return read_matrix(name, rows, cols, Float8::dequantised, copies_, out);
 }
 
 Status TensorReader::parts(const std::string& name, std::int64_t rows, std::int64_t cols,
                            std::span<const MatrixPart> parts) {
   Copies temporary;
   WeightMatrix whole;
-  REPLAYSSM_TRY(read_matrix(name, rows, cols, temporary, whole));
+  REPLAYSSM_TRY(read_matrix(name, rows, cols, Float8::dequantised, temporary, whole));
   const std::size_t row_bytes = static_cast<std::size_t>(cols) * size_of(whole.type);
   const auto* from = static_cast<const std::byte*>(whole.data);
   for (const MatrixPart& part : parts) {

@@ -45,9 +45,11 @@ class TensorReader {
   // `storage` outlives the reader and every matrix that it hands out. Matrices that cannot stay as
   // they are stored are converted into copies. Without files every tensor that is asked for is
   // there, with random values (dummy_weights.h), matrices in bf16.
-  TensorReader(CheckpointStorage& storage, const Quantisation& quantisation)
+  TensorReader(CheckpointStorage& storage, const Quantisation& quantisation,
+               Float8 float8 = Float8::dequantised)
       : files_(storage.files ? &*storage.files : nullptr),
         quantisation_(quantisation),
+        float8_(float8),
         shapes_only_(storage.shapes_only),
         copies_(storage.copies) {}
 
@@ -58,9 +60,12 @@ class TensorReader {
     return entry == nullptr ? std::vector<std::int64_t>{} : entry->tensor->shape;
   }
 
-  // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16. `name` ends
-  // in ".weight".
+  // A matrix [rows, cols] of bf16, f16 or f32, as stored; or of float8 blocks, as bf16 or kept.
+  // `name` ends in ".weight".
   Status matrix(const std::string& name, std::int64_t rows, std::int64_t cols, WeightMatrix& out);
+
+  // The same, but never kept as float8: an embedding, or a head.
+  Status table(const std::string& name, std::int64_t rows, std::int64_t cols, WeightMatrix& out);
 
   // Matrices that are stored as one, [rows, cols], each of them a copy. Every row belongs to one
   // part.
@@ -90,10 +95,10 @@ class TensorReader {
 
   using Copies = std::vector<AlignedBuffer<std::byte>>;
 
-  Status read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols, Copies& copies,
-                     WeightMatrix& out);
-  Status read_float8(const std::string& module, const StoredTensor& codes, Copies& copies,
-                     WeightMatrix& out);
+  Status read_matrix(const std::string& name, std::int64_t rows, std::int64_t cols, Float8 float8,
+                     Copies& copies, WeightMatrix& out);
+  Status read_float8(const std::string& module, const StoredTensor& codes, Float8 float8,
+                     Copies& copies, WeightMatrix& out);
   // The tensor, of the given shape and one of the types.
   Result<const StoredTensor*> find(const std::string& name, const std::vector<std::int64_t>& shape,
                                    std::initializer_list<StoredType> types);
@@ -102,6 +107,7 @@ class TensorReader {
 
   const CheckpointFiles* files_ = nullptr;  // null: random values
   const Quantisation& quantisation_;
+  Float8 float8_;
   bool shapes_only_;
   Copies& copies_;
   std::set<std::string, std::less<>> used_;

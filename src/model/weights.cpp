@@ -49,7 +49,7 @@ Status read_body(TensorReader& reader, const std::string& prefix, const ModelCon
                  bool with_draft_head, Weights& out) {
   const std::int64_t hidden = config.hidden_size;
   REPLAYSSM_TRY(
-      reader.matrix(prefix + "embed_tokens.weight", config.vocab_rows, hidden, out.embedding));
+      reader.table(prefix + "embed_tokens.weight", config.vocab_rows, hidden, out.embedding));
   for (int i = 0; i < config.layer_count(); ++i) {
     REPLAYSSM_TRY(read_layer(reader, fmt::format("{}layers.{}.", prefix, i), config.layers[i],
                              config, out.layers.emplace_back()));
@@ -86,13 +86,13 @@ bool has_draft_head(const std::filesystem::path& directory) {
 }
 
 Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config,
-                             bool with_draft_head) {
+                             bool with_draft_head, Float8 float8) {
   auto files = CheckpointFiles::open(directory);
   if (!files) return files.error();
   Weights weights;
   weights.storage_ = std::make_unique<CheckpointStorage>();
   weights.storage_->files = std::move(*files);
-  TensorReader reader(*weights.storage_, config.quantisation);
+  TensorReader reader(*weights.storage_, config.quantisation, float8);
   const std::string prefix = decoder_prefix(reader, config);
   REPLAYSSM_TRY(read_body(reader, prefix, config, with_draft_head, weights));
   weights.bytes = reader.bytes();
@@ -102,7 +102,7 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
   weights.head = weights.embedding;
   if (reader.has("lm_head.weight")) {
     WeightMatrix head;
-    REPLAYSSM_TRY(reader.matrix("lm_head.weight", config.vocab_rows, config.hidden_size, head));
+    REPLAYSSM_TRY(reader.table("lm_head.weight", config.vocab_rows, config.hidden_size, head));
     if (!config.tied_head || !same_contents(head, weights.embedding)) {
       weights.head = head;
       weights.bytes = reader.bytes();
@@ -113,16 +113,16 @@ Result<Weights> load_weights(const std::filesystem::path& directory, const Model
 }
 
 Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head,
-                               DummyMatrices matrices) {
+                               DummyMatrices matrices, Float8 float8) {
   Weights weights;
   weights.storage_ = std::make_unique<CheckpointStorage>();
   weights.storage_->shapes_only = matrices == DummyMatrices::shapes_only;
-  TensorReader reader(*weights.storage_, config.quantisation);
+  TensorReader reader(*weights.storage_, config.quantisation, float8);
   REPLAYSSM_TRY(read_body(reader, config.tensor_prefix, config, with_draft_head, weights));
   weights.head = weights.embedding;
   if (!config.tied_head) {
     REPLAYSSM_TRY(
-        reader.matrix("lm_head.weight", config.vocab_rows, config.hidden_size, weights.head));
+        reader.table("lm_head.weight", config.vocab_rows, config.hidden_size, weights.head));
   }
   weights.bytes = reader.bytes();
   return weights;

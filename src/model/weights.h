@@ -23,9 +23,13 @@ struct WeightMatrix {
   int cols = 0;
   DType type = DType::bf16;  // bf16, f16 or f32
   const void* data = nullptr;
+  // `data` are e4m3 codes, whatever `type` says, and block_scales [float8_blocks(rows),
+  // float8_blocks(cols)] their multipliers (float8.h). Only with Float8::kept.
+  bool float8 = false;
+  const float* block_scales = nullptr;
 
   std::int64_t bytes() const {
-    return std::int64_t{rows} * cols * static_cast<std::int64_t>(size_of(type));
+    return std::int64_t{rows} * cols * (float8 ? 1 : static_cast<std::int64_t>(size_of(type)));
   }
 };
 
@@ -96,6 +100,11 @@ struct MtpWeights {
 
 struct CheckpointStorage;
 
+// What becomes of matrices that are stored as float8 blocks: bf16 at load, or codes and multipliers
+// as stored. The embedding and the head, parts of matrices that are stored as one, and convolutions
+// are bf16 all the same.
+enum class Float8 { dequantised, kept };
+
 // Whether random matrices are made here, or have a shape and no data, for a device to make.
 enum class DummyMatrices { made, shapes_only };
 
@@ -121,8 +130,9 @@ class Weights {
   void keep_embedding_and_head();
 
  private:
-  friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool);
-  friend Result<Weights> random_weights(const ModelConfig&, bool, DummyMatrices);
+  friend Result<Weights> load_weights(const std::filesystem::path&, const ModelConfig&, bool,
+                                      Float8);
+  friend Result<Weights> random_weights(const ModelConfig&, bool, DummyMatrices, Float8);
   std::unique_ptr<CheckpointStorage> storage_;
 };
 
@@ -134,11 +144,13 @@ bool has_draft_head(const std::filesystem::path& directory);
 // tower (model.visual.*) is not read, the draft head (mtp.*) only `with_draft_head`. Errors name
 // the file or tensor with what was expected and what was found.
 Result<Weights> load_weights(const std::filesystem::path& directory, const ModelConfig& config,
-                             bool with_draft_head = false);
+                             bool with_draft_head = false, Float8 float8 = Float8::dequantised);
 
-// Random bf16 weights of the same shapes, for measuring speed; a model with them says nothing of
-// sense. No files.
+// Random weights of the same shapes, for measuring speed; a model with them says nothing of sense.
+// No files. bf16; with Float8::kept, and without data, float8 where the configuration has blocks
+// and does not exclude the matrix.
 Result<Weights> random_weights(const ModelConfig& config, bool with_draft_head = false,
-                               DummyMatrices matrices = DummyMatrices::made);
+                               DummyMatrices matrices = DummyMatrices::made,
+                               Float8 float8 = Float8::dequantised);
 
 }  // namespace replayssm

@@ -61,8 +61,9 @@ class CudaDecoder final : public Model {
     if (!memory) return memory.error();
     memory_ = std::move(*memory);
     carve_activations(config_, step, memory_.as<std::byte>(), activations_);
-    auto gemm = options_.deterministic ? Gemm::make(FixedAlgorithms{options_.max_step_tokens})
-                                       : Gemm::make();
+    std::optional<FixedAlgorithms> fixed;
+    if (options_.deterministic) fixed.emplace().most_tokens = options_.max_step_tokens;
+    auto gemm = Gemm::make(fixed, {options_.max_step_tokens, float8_cols(config_)});
     if (!gemm) return gemm.error();
     gemm_.emplace(std::move(*gemm));
     auto tables = StepTables::make();

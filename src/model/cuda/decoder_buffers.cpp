@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/float8.h"
+
 namespace replayssm::cuda {
 namespace {
 
@@ -103,6 +105,19 @@ std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows) {
   return queries * shape.heads * (shape.head_dim + 1) * std::int64_t{sizeof(float)} + kAlignment;
 }
 
+Float8InputBytes float8_input_bytes(int tokens, int cols) {
+  const std::int64_t padded = padded_tokens(tokens);
+  return {padded * cols, padded * float8_blocks(cols) * std::int64_t{sizeof(float)}};
+}
+
+int float8_cols(const ModelConfig& config) {
+  if (!config.quantisation.float8_blocks) return 0;
+  const int queries = config.attention.heads * config.attention.head_dim;
+  // The widest of a draft head joins two hidden states.
+  return std::max({2 * config.hidden_size, static_cast<int>(value_width(config)), queries,
+                   config.intermediate_size});
+}
+
 std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes,
                                   bool draft_head, bool fixed_order) {
   DecoderActivations unplaced;
@@ -112,6 +127,8 @@ std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& si
     bytes += kAttentionListBytes;
     if (!fixed_order) bytes += attention_partial_bytes(config.attention, sizes.rows);
   }
+  const Float8InputBytes float8 = float8_input_bytes(sizes.tokens, float8_cols(config));
+  bytes += float8.codes + float8.scales;
   if (draft_head) bytes += draft_head_bytes(config, sizes.tokens) + kAttentionListBytes;
   return bytes;
 }

@@ -79,6 +79,15 @@ std::int64_t draft_head_bytes(const ModelConfig& config, int tokens);
 // Bytes of the partial results of attention over rows whose positions are split over blocks.
 std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows);
 
+// Of the input of a product with float8 rows (gemm.h), [tokens, cols].
+struct Float8InputBytes {
+  std::int64_t codes = 0;
+  std::int64_t scales = 0;
+};
+Float8InputBytes float8_input_bytes(int tokens, int cols);
+// Columns of the widest matrix that may have float8 rows; 0 in a model without float8 blocks.
+int float8_cols(const ModelConfig& config);
+
 // What cuBLAS documents as enough for its fastest algorithms on Hopper.
 inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
 // Of the lists that say how a step's attention is cut.

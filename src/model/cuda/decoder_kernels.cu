@@ -128,14 +128,6 @@ __global__ void silu_product_kernel(const __grid_constant__ SiluProductArgs args
   store_octet(args.out + i, silu_product(load_octet(gate), load_octet(gate + args.width)));
 }
 
-// The mixing steps of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-__device__ __forceinline__ uint64_t mixed(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 __global__ void random_kernel(const __grid_constant__ RandomArgs args) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count;

@@ -122,4 +122,12 @@ __device__ __forceinline__ Octet gated_norm(const Octet& x, const Octet& gate, c
   return y;
 }
 
+// The mixing steps of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+__device__ __forceinline__ uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
 }  // namespace replayssm::cuda

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <span>
 #include <utility>
 
 #include "model/cuda/decoder_kernels.h"
+#include "model/cuda/float8_kernels.h"
+#include "model/float8.h"
 #include "model/widen.h"
 #include "ops/cuda/cuda_check.h"
 
@@ -25,20 +28,28 @@ class Placement {
   std::size_t bytes() const { return used_; }
   const Status& status() const { return status_; }
 
-  // The matrices one above the other, zeros below them up to a multiple of `row_multiple` rows.
-  DeviceMatrix stack(std::initializer_list<const WeightMatrix*> parts, int row_multiple = 1) {
+  // The matrices one above the other, zeros below them up to a multiple of `row_multiple` rows. The
+  // first of them stay float8 where they are, and where their blocks are whole.
+  DeviceMatrix stack(std::span<const WeightMatrix* const> parts, int row_multiple = 1) {
     DeviceMatrix all;
-    all.cols = (*parts.begin())->cols;
+    all.cols = parts.front()->cols;
     for (const WeightMatrix* part : parts) all.rows += part->rows;
     const int stacked = all.rows;
     all.rows = (all.rows + row_multiple - 1) / row_multiple * row_multiple;
-    std::byte* to = take(static_cast<std::size_t>(all.bytes()));
+    const auto rest = std::find_if_not(parts.begin(), parts.end(), stays_float8);
+    const auto kept = parts.first(static_cast<std::size_t>(rest - parts.begin()));
+    place_float8(kept, all);
+    std::byte* to = take(static_cast<std::size_t>(all.bf16_rows()) *
+                         static_cast<std::size_t>(all.cols) * sizeof(bf16));
     all.data = reinterpret_cast<const bf16*>(to);
     if (memory_ == nullptr) return all;
-    for (const WeightMatrix* part : parts) to = copy_matrix(*part, to);
+    for (const WeightMatrix* part : parts.subspan(kept.size())) to = copy_matrix(*part, to);
     zero(to, static_cast<std::size_t>(all.rows - stacked) * static_cast<std::size_t>(all.cols) *
                  sizeof(bf16));
     return all;
+  }
+  DeviceMatrix stack(std::initializer_list<const WeightMatrix*> parts, int row_multiple = 1) {
+    return stack(std::span(parts.begin(), parts.size()), row_multiple);
   }
   DeviceMatrix matrix(const WeightMatrix& from) { return stack({&from}); }
 
@@ -69,11 +80,66 @@ class Placement {
                              std::sqrt(3.0f / static_cast<float>(cols)), used_},
                             nullptr);
   }
+  static std::span<const float> float8_scales_of(const WeightMatrix& from) {
+    return {from.block_scales,
+            static_cast<std::size_t>(float8_blocks(from.rows) * float8_blocks(from.cols))};
+  }
+  static bool stays_float8(const WeightMatrix* part) {
+    return part->float8 && part->rows % kFloat8Block == 0 && part->cols % kFloat8Block == 0;
+  }
+
+  void place_float8(std::span<const WeightMatrix* const> parts, DeviceMatrix& all) {
+    Float8Rows& float8 = all.float8;
+    for (const WeightMatrix* part : parts) float8.rows += part->rows;
+    if (float8.rows == 0) return;
+    const auto cols = static_cast<std::size_t>(all.cols);
+    const auto pitch = static_cast<std::size_t>(float8_scale_pitch(all.cols));
+    const auto blocks = static_cast<std::size_t>(float8_blocks(float8.rows));
+    std::byte* to = take(static_cast<std::size_t>(float8.rows) * cols);
+    std::byte* const scales = take(blocks * pitch * sizeof(float));
+    float8.codes = reinterpret_cast<const std::uint8_t*>(to);
+    float8.scales = reinterpret_cast<const float*>(scales);
+    if (memory_ == nullptr) return;
+    std::vector<float> padded;  // [blocks, pitch]
+    for (const WeightMatrix* part : parts) {
+      const auto bytes = static_cast<std::size_t>(part->rows) * cols;
+      if (part->data != nullptr) {
+        copy(to, part->data, bytes);
+      } else if (status_.ok()) {
+        status_ = launch_random_codes(
+            {reinterpret_cast<std::uint8_t*>(to), static_cast<std::int64_t>(bytes), used_},
+            nullptr);
+      }
+      to += bytes;
+      append_scales(*part, pitch, padded);
+    }
+    copy(scales, padded.data(), padded.size() * sizeof(float));
+  }
+  static void append_scales(const WeightMatrix& part, std::size_t pitch,
+                            std::vector<float>& padded) {
+    const auto columns = static_cast<std::size_t>(float8_blocks(part.cols));
+    // With random codes the size of what they are multiplied with is kept, see RandomCodesArgs.
+    const float random = 1.0f / std::sqrt(0.36f * static_cast<float>(part.cols));
+    for (std::size_t row = 0; row < static_cast<std::size_t>(float8_blocks(part.rows)); ++row) {
+      for (std::size_t column = 0; column < pitch; ++column) {
+        const bool exists = column < columns && part.data != nullptr;
+        padded.push_back(exists ? part.block_scales[row * columns + column] : random);
+      }
+    }
+  }
+
   // Returns the address behind the copy.
   std::byte* copy_matrix(const WeightMatrix& from, std::byte* to) {
     const auto elements = static_cast<std::size_t>(from.rows) * static_cast<std::size_t>(from.cols);
     if (from.data == nullptr) {
       fill_at_random(to, elements, from.cols);
+    } else if (from.float8) {
+      std::vector<bf16> rounded(elements);
+      if (status_.ok()) {
+        status_ = dequantise_float8({static_cast<const std::byte*>(from.data), elements}, from.rows,
+                                    from.cols, float8_scales_of(from), rounded.data());
+      }
+      copy(to, rounded.data(), elements * sizeof(bf16));
     } else if (from.type == DType::bf16) {
       copy(to, from.data, elements * sizeof(bf16));
     } else {

@@ -1,5 +1,6 @@
-// A decoder's weights on the device, as its products take them: matrices in bf16, those with the
-// same input one above the other, so that one product serves all of them.
+// A decoder's weights on the device, as its products take them: matrices in bf16, or in float8
+// where they are kept so (Float8::kept) and have whole blocks; those with the same input one above
+// the other, so that one product serves all of them.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,12 @@
 #include "model/cuda/gemm.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "model/cuda/decoder_buffers.h"
+#include "model/cuda/float8_kernels.h"
 #include "ops/cuda/cuda_check.h"
 
 namespace replayssm::cuda {
@@ -41,8 +43,11 @@ struct Gemm::Plan {
     }
   }
 
-  Status describe(const Shape& shape) {
+  // cuBLASLt names algorithms for float8 only when it has been told of multipliers; those of a call
+  // are set when it is made. `scales`: any device memory.
+  Status describe(const Shape& shape, const float* scales) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cudaDataType_t operand = shape.float8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     const auto rows = static_cast<std::uint64_t>(shape.rows);
     const auto cols = static_cast<std::uint64_t>(shape.cols);
     const auto tokens = static_cast<std::uint64_t>(shape.tokens);
@@ -51,11 +56,28 @@ struct Gemm::Plan {
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtMatmulDescSetAttribute(
         product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed))));
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(
-        cublasLtMatrixLayoutCreate(&weight, CUDA_R_16BF, cols, rows, shape.cols)));
+        cublasLtMatrixLayoutCreate(&weight, operand, cols, rows, shape.cols)));
     REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(
-        cublasLtMatrixLayoutCreate(&input, CUDA_R_16BF, cols, tokens, shape.cols)));
+        cublasLtMatrixLayoutCreate(&input, operand, cols, tokens, shape.cols)));
+    REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(
+        cublasLtMatrixLayoutCreate(&output, data_type(shape.type), rows, tokens, shape.pitch)));
+    if (!shape.float8) return {};
+    REPLAYSSM_TRY(set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                      std::int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F}));
+    REPLAYSSM_TRY(set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                      std::int32_t{CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F}));
+    return set_scales(scales, scales);
+  }
+
+  Status set_scales(const float* of_weight, const float* of_input) {
+    REPLAYSSM_TRY(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_weight));
+    return set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_input);
+  }
+
+  template <class T>
+  Status set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     return REPLAYSSM_BLAS_STATUS(
-        cublasLtMatrixLayoutCreate(&output, data_type(shape.type), rows, tokens, shape.rows));
+        cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)));
   }
 
   // The best algorithms that there are, in order; `unsplit`: only those that sum each result in one
@@ -120,9 +142,19 @@ struct Gemm::Plan {
 
 void Gemm::PlanDeleter::operator()(Plan* plan) const { delete plan; }
 
-Result<Gemm> Gemm::make(std::optional<FixedAlgorithms> fixed) {
+Result<Gemm> Gemm::make(std::optional<FixedAlgorithms> fixed, Float8Inputs float8) {
   Gemm gemm;
   gemm.fixed_ = fixed;
+  if (float8.cols > 0) {
+    gemm.float8_ = {padded_tokens(float8.tokens), float8.cols};
+    const Float8InputBytes bytes = float8_input_bytes(float8.tokens, float8.cols);
+    auto codes = DeviceBuffer::make(static_cast<std::size_t>(bytes.codes));
+    if (!codes) return codes.error();
+    gemm.float8_codes_ = std::move(*codes);
+    auto scales = DeviceBuffer::make(static_cast<std::size_t>(bytes.scales));
+    if (!scales) return scales.error();
+    gemm.float8_scales_ = std::move(*scales);
+  }
   cublasLtHandle_t handle = nullptr;
   REPLAYSSM_TRY(REPLAYSSM_BLAS_STATUS(cublasLtCreate(&handle)));
   gemm.handle_.reset(handle);
@@ -146,12 +178,12 @@ Result<cublasLtMatmulAlgo_t> Gemm::fixed_algorithm(Shape shape) {
   described.tokens = padded_tokens(fixed_->chosen_for);
   described.cols = std::min(shape.cols, kMostCols);
   Plan asked;
-  REPLAYSSM_TRY(asked.describe(described));
+  REPLAYSSM_TRY(asked.describe(described, workspace_.as<float>()));
   const auto candidates = asked.candidates(handle_.get(), workspace_.bytes(), kCandidates, true);
   if (!candidates) return candidates.error();
   described.cols = shape.cols;
   Plan plan;
-  REPLAYSSM_TRY(plan.describe(described));
+  REPLAYSSM_TRY(plan.describe(described, workspace_.as<float>()));
   for (const cublasLtMatmulAlgo_t& algorithm : *candidates) {
     bool takes_all = true;
     for (int tokens = kTokenMultiple; takes_all && tokens <= most; tokens += kTokenMultiple) {
@@ -168,7 +200,7 @@ Result<Gemm::Plan*> Gemm::plan_for(const Shape& shape) {
   const auto found = plans_.find(shape);
   if (found != plans_.end()) return found->second.get();
   std::unique_ptr<Plan, PlanDeleter> plan(new Plan);
-  REPLAYSSM_TRY(plan->describe(shape));
+  REPLAYSSM_TRY(plan->describe(shape, workspace_.as<float>()));
   if (fixed_) {
     const auto algorithm = fixed_algorithm(shape);
     if (!algorithm) return algorithm.error();
@@ -185,18 +217,50 @@ Result<Gemm::Plan*> Gemm::plan_for(const Shape& shape) {
 Status Gemm::run(const DeviceMatrix& weight, const bf16* x, int tokens, const ProductOutput& out,
                  cudaStream_t stream) {
   if (tokens == 0) return {};
+  if (weight.float8.rows > 0) REPLAYSSM_TRY(multiply_float8(weight, x, tokens, out, stream));
+  if (weight.bf16_rows() == 0) return {};
   if (fixed_) tokens = padded_tokens(tokens);
-  const auto plan = plan_for({weight.rows, weight.cols, tokens, out.type, out.add});
-  if (!plan) {
-    return Error{fmt::format("{}product [{}, {}] x {} tokens: {}",
-                             fixed_ ? "--deterministic: " : "", weight.rows, weight.cols, tokens,
-                             plan.error().message)};
+  const std::size_t number = out.type == DType::f32 ? sizeof(float) : sizeof(bf16);
+  return multiply(
+      {weight.bf16_rows(), weight.cols, tokens, out.type, out.add, weight.rows, false},
+      {weight.data, x},
+      static_cast<std::byte*>(out.data) + static_cast<std::size_t>(weight.float8.rows) * number,
+      stream);
+}
+
+Status Gemm::multiply_float8(const DeviceMatrix& weight, const bf16* x, int tokens,
+                             const ProductOutput& out, cudaStream_t stream) {
+  const int padded = padded_tokens(tokens);
+  if (padded > float8_.tokens || weight.cols > float8_.cols) {
+    return refuse("float8 product: input", fmt::format("[{}, {}]", tokens, weight.cols),
+                  fmt::format("at most [{}, {}]", float8_.tokens, float8_.cols));
   }
-  const float one = 1, kept = out.add ? 1 : 0;
-  return REPLAYSSM_BLAS_STATUS(
-      cublasLtMatmul(handle_.get(), (*plan)->product, &one, weight.data, (*plan)->weight, x,
-                     (*plan)->input, &kept, out.data, (*plan)->output, out.data, (*plan)->output,
-                     &(*plan)->algorithm, workspace_.as<void>(), workspace_.bytes(), stream));
+  REPLAYSSM_TRY(launch_quantise({x, tokens, padded, weight.cols, float8_codes_.as<std::uint8_t>(),
+                                 float8_scales_.as<float>()},
+                                stream));
+  return multiply({weight.float8.rows, weight.cols, padded, out.type, out.add, weight.rows, true},
+                  {weight.float8.codes, float8_codes_.as<void>(), weight.float8.scales,
+                   float8_scales_.as<float>()},
+                  out.data, stream);
+}
+
+Status Gemm::multiply(const Shape& shape, const Operands& operands, void* out,
+                      cudaStream_t stream) {
+  const auto planned = plan_for(shape);
+  if (!planned) {
+    return Error{fmt::format("{}{}product [{}, {}] x {} tokens: {}",
+                             fixed_ ? "--deterministic: " : "", shape.float8 ? "float8 " : "",
+                             shape.rows, shape.cols, shape.tokens, planned.error().message)};
+  }
+  Plan& plan = **planned;
+  if (shape.float8) {
+    REPLAYSSM_TRY(plan.set_scales(operands.weight_scales, operands.x_scales));
+  }
+  const float one = 1, kept = shape.add ? 1 : 0;
+  return REPLAYSSM_BLAS_STATUS(cublasLtMatmul(handle_.get(), plan.product, &one, operands.weight,
+                                              plan.weight, operands.x, plan.input, &kept, out,
+                                              plan.output, out, plan.output, &plan.algorithm,
+                                              workspace_.as<void>(), workspace_.bytes(), stream));
 }
 
 }  // namespace replayssm::cuda

@@ -41,7 +41,8 @@ struct MatvecArgs {
 // memory.
 bool matvec_fits(const DeviceMatrix& weight, int tokens, std::size_t shared_bytes_per_block);
 
-// Precondition: matvec_fits().
+// Precondition: matvec_fits(). Float8 rows are multiplied as they are, with the input in bf16; they
+// are a launch of their own.
 Status launch_matvec(const MatvecArgs& args, cudaStream_t stream);
 
 }  // namespace replayssm::cuda

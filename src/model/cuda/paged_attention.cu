@@ -98,7 +98,7 @@ bool PagedAttention::Implementation::whole_rows_are_faster(const AttentionRows& 
     longest = std::max(longest, rows.page_start[r + 1] - rows.page_start[r]);
   }
   return longest * page_tokens <= kShort ||
-         longest / kBlockRate <= shape.kv_heads * double{rows.page_start.back()} / kMemoryRate;
+         longest / kBlockRate <= 1.0 * shape.kv_heads * rows.page_start.back() / kMemoryRate;
 }
 
 // FlashInfer's lists for blocks of kWholeRowTile queries (those of all heads that share a kv head)
