@@ -159,6 +159,54 @@ TEST(Float8Checkpoint, weights_are_bfloat16_and_counted_as_they_are_used) {
   }
 }
 
+TEST(Float8Checkpoint, weights_that_are_kept_have_codes_and_scales_as_stored) {
+  const TestCheckpoint checkpoint(kCheckpoint);
+  EditableTensor codes, scales;
+  checkpoint.edit_tensors([&](EditableTensors& tensors) {
+    codes = tensors.at(kWeight);
+    scales = tensors.at(kScale);
+  });
+  const auto config = load_config(checkpoint.path());
+  const auto rounded = load_weights(checkpoint.path(), *config);
+  const auto kept = load_weights(checkpoint.path(), *config, false, Float8::kept);
+  ASSERT_TRUE(rounded.ok() && kept.ok());
+  const WeightMatrix& gate = kept->layers[0].mlp.gate;
+  ASSERT_TRUE(gate.float8);
+  EXPECT_EQ(gate.bytes(), static_cast<std::int64_t>(codes.data.size()));
+  EXPECT_EQ(std::memcmp(gate.data, codes.data.data(), codes.data.size()), 0);
+  const std::vector<float> stored = values_of(scales);
+  EXPECT_EQ(std::vector<float>(gate.block_scales, gate.block_scales + stored.size()), stored);
+
+  // What is read row by row, or excluded, is not float8.
+  EXPECT_FALSE(kept->embedding.float8);
+  EXPECT_FALSE(kept->head.float8);
+  EXPECT_FALSE(std::get<GdnWeights>(kept->layers[0].mixer).a.float8);
+  EXPECT_LT(kept->bytes, rounded->bytes);
+}
+
+TEST(Float8Checkpoint, kept_weights_are_checked_like_the_others) {
+  const TestCheckpoint checkpoint(kCheckpoint);
+  checkpoint.edit_tensors(
+      [](EditableTensors& tensors) { tensors.at(kWeight).data[5] = std::byte{0x7f}; });
+  const auto config = load_config(checkpoint.path());
+  const auto rounded = load_weights(checkpoint.path(), *config);
+  const auto kept = load_weights(checkpoint.path(), *config, false, Float8::kept);
+  ASSERT_FALSE(rounded.ok() || kept.ok());
+  EXPECT_EQ(kept.error().message, rounded.error().message);
+}
+
+TEST(Float8Checkpoint, random_weights_without_data_are_float8_where_the_configuration_says_so) {
+  const TestCheckpoint checkpoint(kCheckpoint);
+  const auto config = load_config(checkpoint.path());
+  const auto made = random_weights(*config, false, DummyMatrices::shapes_only, Float8::kept);
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(made->layers[0].mlp.gate.float8);
+  EXPECT_FALSE(std::get<GdnWeights>(made->layers[0].mixer).a.float8);
+  EXPECT_FALSE(made->embedding.float8);
+  const auto rounded = random_weights(*config, false, DummyMatrices::shapes_only);
+  EXPECT_FALSE(rounded->layers[0].mlp.gate.float8);
+}
+
 TEST(Float8Checkpoint, scales_in_float32_give_the_same_weights) {
   const TestCheckpoint checkpoint(kCheckpoint);
   const auto config = load_config(checkpoint.path());

@@ -90,8 +90,10 @@ struct Gemm::Plan {
     Status status = REPLAYSSM_BLAS_STATUS(
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &workspace_bytes, sizeof(workspace_bytes)));
-    const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    if (status.ok() && unsplit) {
+    // Never parts of a sum in the output's type: they would be rounded more than once.
+    const std::uint32_t schemes =
+        unsplit ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (status.ok()) {
       status = REPLAYSSM_BLAS_STATUS(cublasLtMatmulPreferenceSetAttribute(
           preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
     }

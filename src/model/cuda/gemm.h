@@ -49,7 +49,7 @@ struct DeviceMatrix {
 struct ProductOutput {
   void* data = nullptr;      // [tokens, weight rows]
   DType type = DType::bf16;  // bf16 or f32
-  bool add = false;          // to what is there, rounded once
+  bool add = false;          // to what is there; cuBLAS rounds the product, too, before it is added
 };
 
 // With these, a token's result does not depend on how many others there are: each weight has one
