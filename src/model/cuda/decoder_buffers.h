@@ -79,6 +79,11 @@ std::int64_t draft_head_bytes(const ModelConfig& config, int tokens);
 // Bytes of the partial results of attention over rows whose positions are split over blocks.
 std::int64_t attention_partial_bytes(const AttentionShape& shape, int rows);
 
+// Of choosing tokens: what steps ask, for a start (it grows with what they ask), and that with what
+// the kernels need beside it.
+std::int64_t choice_table_bytes(int rows, int logit_rows, int vocabulary);
+std::int64_t token_choice_bytes(int rows, int logit_rows, int vocabulary);
+
 // What cuBLAS documents as enough for its fastest algorithms on Hopper.
 inline constexpr std::int64_t kProductWorkspaceBytes = std::int64_t{32} << 20;
 // Of the lists that say how a step's attention is cut.
