@@ -336,9 +336,12 @@ std::span<const StepRow> Engine::launched() const {
 }
 
 bool Engine::may_precede(const StepRow& row) const {
-  return drafter_ == nullptr && row.phase == Phase::decode && row.tokens == 1 && row.logits == 1 &&
-         !row.sequence->sampling.params().penalises() &&
-         (row.rules == nullptr || row.rules->foreseeable());
+  return drafter_ == nullptr && row.phase == Phase::decode && row.tokens == 1 && row.logits == 1;
+}
+
+bool Engine::asks_for_token_before(const StepRow& row) const {
+  return row.sequence->sampling.params().penalises() ||
+         (row.rules != nullptr && !row.rules->foreseeable());
 }
 
 // Whether the tokens of the row's places can be chosen before the first of them is known.
@@ -357,34 +360,39 @@ bool Engine::chooses_at_launch(const StepRow& row) const {
                      [](const Draft& draft) { return draft.distribution.entries.empty(); });
 }
 
-// One for every row of logits; those that choose no output token ask for the largest logit.
-Result<std::vector<TokenChoice>> Engine::choices_of(std::span<const StepRow> rows,
-                                                    std::span<const int> outputs) {
+// Says how the tokens of the newest launched step are chosen, one for every row of logits; where
+// that is no output token, or nobody wants it, the largest logit is asked for. `unknown`: output
+// tokens of every row's sequence that come before and are not known.
+Status Engine::choose(Flight& flight, int unknown) {
   TokenChoice nothing;
   nothing.temperature = 0;
   std::vector<TokenChoice> choices;
-  seen_.resize(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const StepRow& row = rows[i];
+  seen_.resize(flight.rows.size());
+  flight.failed.resize(flight.rows.size());
+  for (std::size_t i = 0; i < flight.rows.size(); ++i) {
+    const StepRow& row = flight.rows[i];
     const std::size_t first = choices.size();
     choices.resize(first + static_cast<std::size_t>(row.logits), nothing);
+    if (row.sequence == nullptr) continue;
     const std::size_t anchor = choices.size() - 1 - row.drafts.size();
     const SamplingState& sampling = row.sequence->sampling;
-    // The token of the step before counts, although it is not known.
-    const std::uint64_t next = sampling.outputs() + (row.sequence->waiting() == 0 ? 1 : 0);
-    for (int n = 0; n < outputs[i]; ++n) {
-      const std::uint64_t index = next + static_cast<std::uint64_t>(n);
-      TokenChoice& choice = choices[anchor + static_cast<std::size_t>(n)];
-      choice = sampling.choice(index, seen_[i]);
-      if (row.rules == nullptr) continue;
-      const auto allowed = row.rules->mask(static_cast<int>(index), config().vocab_size);
-      if (!allowed) return allowed.error();
-      choice.mask = *allowed;
-      choice.bias = row.rules->logit_bias();
-      choice.top_logprobs = row.rules->top_logprobs();
+    for (int n = 0; n < flight.outputs[i]; ++n) {
+      const std::uint64_t index = sampling.outputs() + static_cast<std::uint64_t>(unknown + n);
+      TokenChoice choice = sampling.choice(index, seen_[i]);
+      if (row.rules != nullptr) {
+        const auto allowed = row.rules->mask(static_cast<int>(index), config().vocab_size);
+        if (!allowed) {
+          flight.failed[i] = allowed.error();
+          break;
+        }
+        choice.mask = *allowed;
+        choice.bias = row.rules->logit_bias();
+        choice.top_logprobs = row.rules->top_logprobs();
+      }
+      choices[anchor + static_cast<std::size_t>(n)] = choice;
     }
   }
-  return choices;
+  return runner_->choose(choices);
 }
 
 Status Engine::launch(std::span<const StepRow> rows) {
@@ -404,9 +412,12 @@ Status Engine::launch(std::span<const StepRow> rows) {
     all.push_back(row.tokens);
   }
   if (flight.chosen) {
-    const auto choices = choices_of(rows, flight.outputs);
-    if (!choices) return choices.error();
-    REPLAYSSM_TRY(runner_->launch(rows, *choices));
+    const bool ahead = !flights_.empty();
+    flight.choice_waits = ahead && std::any_of(rows.begin(), rows.end(), [&](const StepRow& row) {
+                            return asks_for_token_before(row);
+                          });
+    REPLAYSSM_TRY(runner_->launch(rows));
+    if (!flight.choice_waits) REPLAYSSM_TRY(choose(flight, ahead ? 1 : 0));
   } else {
     const auto logits = runner_->evaluate(rows);
     if (!logits) return logits.error();
@@ -453,8 +464,7 @@ Result<std::vector<StepResult>> Engine::take() {
     result.phase = row.phase;
     result.evaluated = row.tokens;
     const SequenceCounters before = row.sequence->counters;
-    const Status read = flight.chosen ? read_chosen(row, flight.outputs[i],
-                                                    chosen.subspan(first_row), result)
+    const Status read = flight.chosen ? read_chosen(row, flight, i, chosen.subspan(first_row), result)
                                       : read_logits(row, flight, i, static_cast<int>(first_row),
                                                     result);
     if (!read) result.error = read.error();
@@ -494,8 +504,11 @@ Status Engine::settle_next(std::span<const StepResult> results) {
     if (ended[i] != 0) next.rows[i].sequence = nullptr;
   }
   const bool wanted = std::find(ended.begin(), ended.end(), 0) != ended.end();
-  if (!wanted) forget_launched();
-  return {};
+  if (!wanted) {
+    forget_launched();
+    return {};
+  }
+  return next.choice_waits ? choose(next, 0) : Status{};
 }
 
 void Engine::forget_launched() {
@@ -519,24 +532,26 @@ Status Engine::observe(std::span<const StepRow> rows, std::span<const int> first
 }
 
 // The tokens that the launch chose, up to the first that is not the draft for its place.
-Status Engine::read_chosen(const StepRow& row, int outputs, std::span<const ChosenToken> chosen,
-                           StepResult& result) {
+Status Engine::read_chosen(const StepRow& row, const Flight& flight, std::size_t at,
+                           std::span<const ChosenToken> chosen, StepResult& result) {
+  const int outputs = flight.outputs[at];
   if (outputs == 0) return {};
+  if (flight.failed[at]) return *flight.failed[at];
   const std::size_t drafts = row.drafts.size();
   const std::size_t anchor = static_cast<std::size_t>(row.logits) - 1 - drafts;
   SequenceCounters& counters = row.sequence->counters;
   counters.windows += drafts > 0 ? 1 : 0;
   counters.drafts += outputs - 1;
   for (int i = 0; i < outputs; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const ChosenToken& next = chosen[anchor + at];
+    const auto place = static_cast<std::size_t>(i);
+    const ChosenToken& next = chosen[anchor + place];
     if (next.error) {
       result.finite = next.finite;
       return *next.error;
     }
     REPLAYSSM_TRY(put_out(row, next.token, result));
     result.tokens.back().logprobs = next.logprobs;
-    const bool accepted = i + 1 < outputs && next.token == row.drafts[at].token;
+    const bool accepted = i + 1 < outputs && next.token == row.drafts[place].token;
     counters.drafts_accepted += accepted ? 1 : 0;
     if (!accepted || result.ended()) break;
   }

@@ -116,7 +116,8 @@ class Engine {
   // there is none.
   std::span<const StepRow> launched() const;
   // Whether the step after `row`'s can be launched before this one's token is known: rows of one
-  // token each, whose choice of the next asks nothing of it. No drafter is there.
+  // token each, and no drafter. Where a choice asks for the token before (penalties, constraints),
+  // the step ahead is evaluated, and chooses once that is known.
   bool may_precede(const StepRow& row) const;
   // Whether steps run beside the host, so that it is worth while to launch one ahead.
   bool runs_beside_host() const { return model_->chooses_tokens(); }
@@ -158,19 +159,21 @@ class Engine {
     std::vector<StepRow> rows;   // sequence null: it has ended
     std::vector<int> first;      // positions of the rows' first tokens
     std::vector<int> outputs;    // places of the rows at which an output token is chosen
-    bool chosen = false;         // by the launch, all of them; otherwise from `logits`
+    bool chosen = false;         // without the host reading logits; otherwise from `logits`
+    bool choice_waits = false;   // for the tokens of the step before
     bool committed = false;
+    std::vector<std::optional<Error>> failed;  // why a row's choice could not be said
     std::span<const float> logits;
     std::vector<SequenceCounters> cost;
   };
   bool chooses_at_launch(const StepRow& row) const;
-  Result<std::vector<TokenChoice>> choices_of(std::span<const StepRow> rows,
-                                              std::span<const int> outputs);
+  bool asks_for_token_before(const StepRow& row) const;
+  Status choose(Flight& flight, int unknown);
   Status commit(Flight& flight, std::span<const int> accepted);
   Status settle_next(std::span<const StepResult> results);
-  Status read_chosen(const StepRow& row, int outputs, std::span<const ChosenToken> chosen,
-                     StepResult& result);
   // `at`: the row's place in the flight.
+  Status read_chosen(const StepRow& row, const Flight& flight, std::size_t at,
+                     std::span<const ChosenToken> chosen, StepResult& result);
   Status read_logits(const StepRow& row, const Flight& flight, std::size_t at, int first_row,
                      StepResult& result);
   Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int position,

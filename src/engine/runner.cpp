@@ -120,29 +120,32 @@ int Runner::chosen_in_row(const Sequence& sequence) const {
   return found == rows.end() ? -1 : static_cast<int>(found - rows.begin());
 }
 
-Status Runner::launch(std::span<const StepRow> rows, std::span<const TokenChoice> choices) {
+Status Runner::launch(std::span<const StepRow> rows) {
   const auto begun = begin(rows);
   if (!begun) return begun.error();
-  if (choices.size() != begun->logit_rows) {
-    return refuse("launch: choices", choices.size(), fmt::format("{}", begun->logit_rows));
-  }
-  Launched launched;
+  const HiddenTaps hidden = hidden_taps(begun->batch.tokens.size());
+  REPLAYSSM_TRY(model_.chooses_tokens()
+                    ? model_.launch(begun->batch, memory_.views(), hidden)
+                    : model_.forward(begun->batch, memory_.views(),
+                                     logits_.span().first(begun->logit_rows * logits_stride_),
+                                     hidden));
+  Launched& launched = launched_.emplace_back();
   for (const StepRow& row : rows) {
     launched.of_row.insert(launched.of_row.end(), static_cast<std::size_t>(row.logits),
                            row.sequence);
   }
-  const HiddenTaps hidden = hidden_taps(begun->batch.tokens.size());
-  if (model_.chooses_tokens()) {
-    REPLAYSSM_TRY(model_.launch(begun->batch, memory_.views(), choices, hidden));
-  } else {
-    const std::span<float> logits = logits_.span().first(begun->logit_rows * logits_stride_);
-    REPLAYSSM_TRY(model_.forward(begun->batch, memory_.views(), logits, hidden));
-    for (std::size_t i = 0; i < choices.size(); ++i) {
-      launched.chosen.push_back(
-          sampler_.choose(logits_row(logits, static_cast<int>(i)), choices[i]));
-    }
+  return {};
+}
+
+Status Runner::choose(std::span<const TokenChoice> choices) {
+  if (launched_.empty() || choices.size() != launched_.back().of_row.size()) {
+    return refuse("choose: choices", choices.size(), "one for every row of logits");
   }
-  launched_.push_back(std::move(launched));
+  if (model_.chooses_tokens()) return model_.choose(choices);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const auto logits = logits_row(logits_.span(), static_cast<int>(i));
+    launched_.back().chosen.push_back(sampler_.choose(logits, choices[i]));
+  }
   return {};
 }
 

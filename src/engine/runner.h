@@ -45,14 +45,15 @@ class Runner {
   // other error the rows' sequences must not be used again.
   Result<std::span<const float>> evaluate(std::span<const StepRow> rows);
 
-  // evaluate() in two parts, which choose a token for every row of logits: on the device where the
-  // model does that, otherwise in launch(). One step more may be launched before the oldest is
-  // taken: of rows whose sequences' newest token, one each, is what that step chooses, see
-  // Sequence::waiting(). Errors as of evaluate().
+  // evaluate() in parts, which choose a token for every row of logits: on the device where the model
+  // does that, otherwise in choose(), which follows launch(). One step more may be launched before
+  // the oldest is taken: of rows whose sequences' newest token, one each, is what that step
+  // chooses, see Sequence::waiting(). Errors as of evaluate().
   //   choices [sum of rows' logits]
-  Status launch(std::span<const StepRow> rows, std::span<const TokenChoice> choices);
-  // What the oldest launched step chose, one for every row of logits, valid until the next launch
-  // but one.
+  Status launch(std::span<const StepRow> rows);
+  Status choose(std::span<const TokenChoice> choices);
+  // What the oldest launched step chose, one for every row of logits, valid until the choice
+  // after the next.
   Result<std::span<const ChosenToken>> take();
   // Those that are not taken will not be.
   void forget_launched();

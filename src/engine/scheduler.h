@@ -26,6 +26,14 @@ enum class SchedulePolicy {
   priority,    // larger GenerationRequest::priority first; may pause others
 };
 
+// Whether the next step of a batch that decodes is launched before this one's tokens are read.
+// Never with EngineOptions::overlap off, a drafter, or replay off.
+enum class Overlap {
+  off,
+  beside_host,  // where steps run beside the host
+  always,       // also where the host computes them, which gains nothing: to prove that all is equal
+};
+
 struct SchedulerOptions {
   SchedulePolicy policy = SchedulePolicy::first_come;
   // Where sequences go when they end or are paused; null: they are handed back, or dropped and
@@ -37,8 +45,7 @@ struct SchedulerOptions {
   // Output tokens for which a running sequence is promised pages ahead of what it has. Longer
   // outputs are not set aside in full, since most end early: pausing handles the rest.
   int promised_tokens = 256;
-  // Steps are launched ahead although the host computes them: for tests.
-  bool overlap_on_host = false;
+  Overlap overlap = Overlap::beside_host;
 };
 
 // How one choice of a request ended.

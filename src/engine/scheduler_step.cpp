@@ -151,9 +151,10 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
 // Whether the step behind the launched one can be launched now: everybody who runs has one token in
 // it, and nobody waits who could run.
 bool Scheduler::may_launch_ahead() const {
-  const bool beside_host = engine_.runs_beside_host() || options_.overlap_on_host;
+  const bool wanted = options_.overlap == Overlap::always ||
+                      (options_.overlap == Overlap::beside_host && engine_.runs_beside_host());
   // Only what was logged is taken back for nothing when a sequence has ended.
-  if (!engine_.options().overlap || !beside_host ||
+  if (!wanted || !engine_.options().overlap ||
       engine_.options().recurrence != Recurrence::replay) {
     return false;
   }

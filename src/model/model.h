@@ -148,17 +148,21 @@ class Model {
     return forward(batch, memory, logits, HiddenTaps{});
   }
 
-  // Whether launch() and take() are built: for a model on a device, whose logits are far from the
-  // host.
+  // Whether launch(), choose() and take() are built: for a model on a device, whose logits are far
+  // from the host.
   virtual bool chooses_tokens() const { return false; }
-  // forward() in two parts. launch() puts a step on the device and returns; the token of every row
-  // of logits is chosen there. take() waits for the oldest launched step and hands out its tokens,
-  // valid until the step after the next is launched; `hidden` is filled then. At most two launched
-  // steps are not taken, and with hidden states one. After forward() or an error of either none is.
+  // forward() in three parts, of which only the last one waits. launch() puts a step on the device;
+  // choose(), before the next launch(), has a token chosen there for every row of its logits;
+  // take() hands out the tokens of the oldest such step, valid until the step after the next one
+  // chooses, and fills `hidden`. At most two launched steps are not taken, and with hidden states
+  // one. After forward(), or an error of one of these, there is none.
   //   choices [sum of rows' logits]
   virtual Status launch(const Batch& /*batch*/, const SequenceViews& /*memory*/,
-                        std::span<const TokenChoice> /*choices*/, const HiddenTaps& /*hidden*/) {
+                        const HiddenTaps& /*hidden*/) {
     return Error{"launch: not built for this device"};
+  }
+  virtual Status choose(std::span<const TokenChoice> /*choices*/) {
+    return Error{"choose: not built for this device"};
   }
   virtual Result<std::span<const ChosenToken>> take() {
     return Error{"take: not built for this device"};

@@ -268,7 +268,8 @@ TEST_P(CudaEngine, TheDeviceChoosesWhatTheCpuWould) {
       rows[static_cast<std::size_t>(r)].sequence = &sequences[static_cast<std::size_t>(r)];
       ASSERT_TRUE(engine_->prepare(rows[static_cast<std::size_t>(r)]).ok());
     }
-    ASSERT_TRUE(engine_->runner().launch(rows, choices).ok());
+    ASSERT_TRUE(engine_->runner().launch(rows).ok());
+    ASSERT_TRUE(engine_->runner().choose(choices).ok());
     const auto chosen = engine_->runner().take();
     ASSERT_TRUE(chosen.ok()) << chosen.error().message;
     ASSERT_TRUE(engine_->runner().commit().ok());
@@ -300,7 +301,8 @@ TEST_P(CudaEngine, AMaskThatAllowsNothingEndsItsRowAlone) {
   TokenChoice choices[2];
   choices[0].mask = nothing;
   choices[1].uniform = 0.5;
-  ASSERT_TRUE(engine_->runner().launch(rows, choices).ok());
+  ASSERT_TRUE(engine_->runner().launch(rows).ok());
+    ASSERT_TRUE(engine_->runner().choose(choices).ok());
   const auto chosen = engine_->runner().take();
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;
   ASSERT_TRUE((*chosen)[0].error);
@@ -332,6 +334,7 @@ TEST_P(CudaEngine, OverlapChangesNothing) {
         for (TokenId token = 0; token < 40; ++token) request.stop_token_ids.push_back(token);
       }
       if (i == 5) request.top_logprobs = 3;
+      if (i == 6) request.sampling.frequency_penalty = 0.4;
       ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
     }
     int ahead = 0;

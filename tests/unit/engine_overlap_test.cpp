@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cached_engine.h"
+#include "grammar/grammar.h"
 
 namespace replayssm {
 namespace {
@@ -33,8 +34,23 @@ struct Served {
 
 SchedulerOptions scheduling(bool overlap) {
   SchedulerOptions options;
-  options.overlap_on_host = overlap;
+  options.overlap = overlap ? Overlap::always : Overlap::off;
   return options;
+}
+
+// A JSON string of ten letters; a token is a byte.
+std::shared_ptr<const grammar::ReasoningGate> words_of_ten() {
+  constexpr TokenId kEnd = 510;  // the small model's end token
+  std::vector<std::string> tokens;
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  tokens.resize(512);
+  const std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  const auto trie = std::make_shared<const grammar::TokenTrie>(views, std::span(&kEnd, 1));
+  const auto schema = nlohmann::ordered_json::parse(R"({"pattern": "^[a-z]{10}$"})");
+  return std::make_shared<const grammar::ReasoningGate>(
+      std::make_shared<grammar::ConstrainedTokens>(grammar::Grammar::from_schema(schema).value(),
+                                                   trie),
+      grammar::ReasoningGate::Start::in_answer, grammar::ReasoningGate::Tag{});
 }
 
 // Steps until all is done; `between` is called before each step with its number.
@@ -179,16 +195,27 @@ TEST(Overlap, CancelledAndStoppedChoicesEndWithTheStepThatRuns) {
   expect_all_free(*engine);
 }
 
-// Penalties ask for the token before: such a batch is not launched ahead, and loses nothing.
-TEST(Overlap, WaitsForATokenThatTheNextChoiceAsksFor) {
-  const auto engine = make_engine(small_options());
-  Scheduler scheduler(*engine, scheduling(true));
-  GenerationRequest request = sampled(*engine, 20, 3, 30);
-  request.sampling.frequency_penalty = 0.5;
-  ASSERT_TRUE(scheduler.submit(request).ok());
-  const Served result = serve(*engine, scheduler);
-  EXPECT_EQ(result.ahead, 0);
-  EXPECT_EQ(result.seen.begin()->second.output.size(), 30u);
+// Penalties and constraints ask for the token before: the step ahead is evaluated, and chooses when
+// that is known.
+TEST(Overlap, AChoiceWaitsForTheTokenThatItAsksFor) {
+  Served runs[2];
+  for (const bool overlap : {false, true}) {
+    const auto engine = make_engine(small_options());
+    Scheduler scheduler(*engine, scheduling(overlap));
+    for (unsigned i = 0; i < 4; ++i) {
+      GenerationRequest request = sampled(*engine, 20, i, 30);
+      request.sampling.repetition_penalty = 1.2;
+      request.sampling.frequency_penalty = i % 2 == 0 ? 0.5 : 0.0;
+      if (i == 3) request.constraint = words_of_ten();
+      ASSERT_TRUE(scheduler.submit(request).ok());
+    }
+    runs[overlap ? 1 : 0] = serve(*engine, scheduler);
+  }
+  EXPECT_EQ(runs[0].seen, runs[1].seen);
+  EXPECT_GT(runs[1].ahead, 20);
+  const Seen& constrained = runs[1].seen.rbegin()->second;
+  EXPECT_EQ(constrained.reason, FinishReason::stop);
+  EXPECT_GE(constrained.output.size(), 12u) << "ten letters between quotation marks";
 }
 
 TEST(Overlap, IsOffWhereTheOptionsOrTheRecurrenceSaySo) {

@@ -135,17 +135,22 @@ class CudaDecoder final : public Model {
   }
 
   Status launch(const Batch& batch, const SequenceViews& memory,
-                std::span<const TokenChoice> choices, const HiddenTaps& hidden) override {
+                const HiddenTaps& hidden) override {
+    std::size_t logit_rows = 0;
+    for (const BatchRow& row : batch.rows) logit_rows += static_cast<std::size_t>(row.logits);
     REPLAYSSM_TRY(check_batch(batch, memory,
-                              choices.size() * static_cast<std::size_t>(config_.vocab_rows),
-                              config_, options_));
+                              logit_rows * static_cast<std::size_t>(config_.vocab_rows), config_,
+                              options_));
     if (choices_->launched() > (hidden.taps.empty() ? 1 : 0)) {
       return refuse("launch: steps that are not taken", choices_->launched(),
                     hidden.taps.empty() ? "at most one" : "none, with hidden states");
     }
     REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
     hidden_ = hidden.values;
-    if (!batch.tokens.empty()) REPLAYSSM_TRY(evaluate(batch, memory));
+    return batch.tokens.empty() ? Status{} : evaluate(batch, memory);
+  }
+
+  Status choose(std::span<const TokenChoice> choices) override {
     TokenChoiceArgs args;
     args.logits = activations_.logits;
     args.stride = config_.vocab_rows;
