@@ -23,6 +23,10 @@ struct OneThread {
   void each(int begin, int end, const Use& use) const {
     for (int i = begin; i < end; ++i) use(i);
   }
+  template <class Use>
+  void each_logit(const float* logits, int begin, int end, const Use& use) const {
+    for (int i = begin; i < end; ++i) use(i, logits[i]);
+  }
   void meet() const {}
   bool first() const { return true; }
   template <class T>
@@ -30,8 +34,6 @@ struct OneThread {
     to += more;
   }
   std::uint32_t next(std::uint32_t& count) const { return count++; }
-  void least(std::uint32_t& to, std::uint32_t value) const { to = std::min(to, value); }
-  void most(std::uint32_t& to, std::uint32_t value) const { to = std::max(to, value); }
 };
 
 bool allows(LogitMask mask, std::size_t token) {
@@ -42,58 +44,81 @@ bool allows(LogitMask mask, std::size_t token) {
 class EmulatedChoice {
  public:
   EmulatedChoice()
-      : bins_(std::make_unique<cuda::ChoiceBins>()),
-        scratch_(std::make_unique<cuda::ChoiceScratch>()) {}
+      : list_(std::make_unique<cuda::ChoiceList>()),
+        scratch_(std::make_unique<cuda::ChoiceScratch>()) {
+    cuda::make_powers(OneThread(), scratch_->powers);
+  }
 
   TokenId draw(const std::vector<float>& logits, const TokenChoice& choice) {
     int candidates = 0;
     for (std::size_t i = 0; i < logits.size(); ++i) candidates += allows(choice.mask, i) ? 1 : 0;
     cuda::RowChoice row;
     row.temperature = choice.temperature;
-    row.top_k = choice.top_k;
+    row.top_k = choice.top_k < candidates ? choice.top_k : 0;
     row.top_p = choice.top_p;
     row.min_p = choice.min_p;
     row.uniform = choice.uniform;
-    row.by_logit = (choice.top_k > 0 && choice.top_k < candidates) || choice.top_p < 1 ? 1 : 0;
-    cuda::ChoiceRow from = row_of(logits, choice.mask);
-    from.temperature = row.temperature;
+    row.by_logit = row.top_k > 0 || choice.top_p < 1 ? 1 : 0;
+    cuda::ChoiceRow from = row_of(logits, choice.mask, row.temperature);
     from.by_logit = row.by_logit != 0;
-    from.least = from.by_logit ? 0.0 : row.min_p;
-    count(from);
-    return cuda::draw_token(OneThread(), row, from, *bins_, *scratch_);
+    from.least = from.by_logit ? 0.0 : row.min_p * from.unit();
+    count(from, row.top_k == 0);
+    if (from.by_logit) {
+      cuda::sum_groups(OneThread(), scratch_->coarse, scratch_->coarse_sums);
+      list(from, cuda::goal_of(row, cuda::sum_of(scratch_->coarse_sums)));
+    }
+    lists_ += list_->count > 0 ? 1 : 0;
+    return cuda::draw_token(OneThread(), row, from, *list_, *scratch_);
   }
 
   cuda::RowLogprobs logprobs(const std::vector<float>& logits, int alternatives) {
-    cuda::ChoiceRow from = row_of(logits, {});
+    cuda::ChoiceRow from = row_of(logits, {}, 1);
     from.by_logit = true;
-    count(from);
+    count(from, true);
+    const int wanted = std::min(alternatives, from.vocabulary);
+    if (wanted > 0) list(from, {static_cast<std::uint64_t>(wanted) - 1, true});
     cuda::RowLogprobs given;
-    cuda::read_logprobs(OneThread(), alternatives, from, *bins_, *scratch_, given);
+    cuda::read_logprobs(OneThread(), alternatives, from, *list_, *scratch_, given);
     return given;
   }
 
+  // Draws whose candidates were few enough to be listed.
+  int lists() const { return lists_; }
+
  private:
-  static cuda::ChoiceRow row_of(const std::vector<float>& logits, LogitMask mask) {
-    cuda::ChoiceRow row;
-    row.logits = logits.data();
-    row.vocabulary = static_cast<int>(logits.size());
-    row.mask = mask.empty() ? nullptr : mask.data();
-    row.largest = -std::numeric_limits<float>::infinity();
+  cuda::ChoiceRow row_of(const std::vector<float>& logits, LogitMask mask, double temperature) {
+    float largest = -std::numeric_limits<float>::infinity();
     for (std::size_t i = 0; i < logits.size(); ++i) {
-      if (allows(mask, i)) row.largest = std::max(row.largest, logits[i]);
+      if (allows(mask, i)) largest = std::max(largest, logits[i]);
     }
-    row.scale = std::ldexp(1.0, cuda::weight_bits(row.vocabulary));
+    cuda::ChoiceRow row(logits.data(), static_cast<int>(logits.size()), largest, temperature,
+                        scratch_->powers);
+    row.mask = mask.empty() ? nullptr : mask.data();
     return row;
   }
   // In parts, as several blocks do.
-  void count(const cuda::ChoiceRow& row) {
-    *bins_ = {};
-    for (int at = 0; at < row.vocabulary; at += 1000) {
-      cuda::count_candidates(OneThread(), row, at, std::min(at + 1000, row.vocabulary), *bins_);
-    }
+  template <class Use>
+  static void each_part(const cuda::ChoiceRow& row, const Use& use) {
+    for (int at = 0; at < row.vocabulary; at += 1000) use(at, std::min(at + 1000, row.vocabulary));
+  }
+  void count(const cuda::ChoiceRow& row, bool sums) {
+    scratch_->coarse = {};
+    list_->count = 0;
+    each_part(row, [&](int begin, int end) {
+      cuda::count_candidates(OneThread(), row, begin, end, sums, scratch_->coarse);
+    });
+  }
+  void list(const cuda::ChoiceRow& row, const cuda::ChoiceGoal& goal) {
+    cuda::sum_groups(OneThread(), scratch_->coarse, scratch_->coarse_sums);
+    const auto last = cuda::place_of(OneThread(), scratch_->coarse, scratch_->coarse_sums,
+                                     goal.target, goal.by_count);
+    each_part(row, [&](int begin, int end) {
+      cuda::list_candidates(OneThread(), row, last, begin, end, *list_);
+    });
   }
 
-  std::unique_ptr<cuda::ChoiceBins> bins_;
+  int lists_ = 0;
+  std::unique_ptr<cuda::ChoiceList> list_;
   std::unique_ptr<cuda::ChoiceScratch> scratch_;
 };
 
@@ -170,6 +195,8 @@ TEST(TokenChoice, IsWhatTheCpusSamplerChooses) {
   RecordProperty("draws", draws);
   RecordProperty("different", different);
   EXPECT_GT(draws, 2000);
+  EXPECT_GT(emulated.lists(), draws / 4);
+  EXPECT_LT(emulated.lists(), draws);
   EXPECT_LT(different, draws / 500);
 }
 

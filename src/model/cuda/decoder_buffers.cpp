@@ -115,7 +115,7 @@ std::int64_t choice_table_bytes(int rows, int logit_rows, int vocabulary) {
 
 std::int64_t token_choice_bytes(int rows, int logit_rows, int vocabulary) {
   return choice_table_bytes(rows, logit_rows, vocabulary) +
-         logit_rows * std::int64_t{sizeof(ChoiceBins) + sizeof(RowLogprobs)};
+         logit_rows * std::int64_t{sizeof(ChoiceBins) + sizeof(ChoiceList) + sizeof(RowLogprobs)};
 }
 
 std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes,

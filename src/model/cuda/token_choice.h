@@ -14,6 +14,13 @@ struct ChoiceBins {
   std::uint32_t count[kChoiceBins];
 };
 
+// The candidates that the cuts of a row can leave, where they are at most so many; otherwise none.
+inline constexpr int kChoiceListed = 4096;
+struct ChoiceList {
+  std::uint32_t count;
+  std::int32_t token[kChoiceListed];
+};
+
 // A token whose logit is changed before the choice.
 struct LogitChange {
   std::int32_t token = 0;
@@ -34,7 +41,7 @@ struct RowChoice {
   const std::uint32_t* mask = nullptr;  // device; null: every token
   LogitChange* changes = nullptr;       // device
   std::int32_t change_count = 0;
-  std::int32_t top_k = 0;
+  std::int32_t top_k = 0;               // 0: off, or not fewer than the candidates
   std::int32_t draws = 0;         // not 0: a token is drawn; otherwise the best one stands
   std::int32_t by_logit = 0;      // not 0: in the order of logits, see token_choice.cuh
   std::int32_t top_logprobs = 0;  // alternatives; -1: no log-probabilities

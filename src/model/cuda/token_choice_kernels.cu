@@ -21,6 +21,27 @@ struct BlockTeam {
       use(i);
     }
   }
+  // Several loads are under way at a time.
+  template <class Use>
+  __device__ __forceinline__ void each_logit(const float* logits, int begin, int end,
+                                             const Use& use) const {
+    constexpr int kAhead = 8;
+    const int threads = static_cast<int>(blockDim.x);
+    for (int first = begin + static_cast<int>(threadIdx.x); first < end;
+         first += kAhead * threads) {
+      float logit[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int at = first + i * threads;
+        logit[i] = at < end ? logits[at] : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int at = first + i * threads;
+        if (at < end) use(at, logit[i]);
+      }
+    }
+  }
   __device__ __forceinline__ void meet() const { __syncthreads(); }
   __device__ __forceinline__ bool first() const { return threadIdx.x == 0; }
   __device__ __forceinline__ void add(std::uint32_t& to, std::uint32_t more) const {
@@ -32,12 +53,6 @@ struct BlockTeam {
   }
   __device__ __forceinline__ std::uint32_t next(std::uint32_t& count) const {
     return atomicAdd(&count, 1u);
-  }
-  __device__ __forceinline__ void least(std::uint32_t& to, std::uint32_t value) const {
-    atomicMin(&to, value);
-  }
-  __device__ __forceinline__ void most(std::uint32_t& to, std::uint32_t value) const {
-    atomicMax(&to, value);
   }
 };
 
@@ -52,19 +67,29 @@ __device__ __forceinline__ bool takes_part(const TokenChoiceArgs& args, int row,
   return logprobs ? choice.top_logprobs >= 0 : choice.draws != 0;
 }
 
-__device__ __forceinline__ ChoiceRow row_of(const TokenChoiceArgs& args, int row, bool logprobs) {
+// `powers`: of the block's memory.
+__device__ __forceinline__ ChoiceRow row_of(const TokenChoiceArgs& args, int row, bool logprobs,
+                                            const double* powers) {
   const RowChoice& choice = args.choices[row];
-  ChoiceRow r;
-  r.logits = args.logits + row * args.stride;
-  r.vocabulary = args.vocabulary;
-  r.largest = r.logits[args.chosen[row]];
-  r.scale = static_cast<double>(std::uint64_t{1} << weight_bits(args.vocabulary));
+  const float* const logits = args.logits + row * args.stride;
+  ChoiceRow r(logits, args.vocabulary, logits[args.chosen[row]],
+              logprobs ? 1.0 : choice.temperature, powers);
   r.by_logit = logprobs || choice.by_logit != 0;
   if (logprobs) return r;
   r.mask = choice.mask;
-  r.temperature = choice.temperature;
-  r.least = r.by_logit ? 0.0 : choice.min_p;
+  r.least = r.by_logit ? 0.0 : choice.min_p * r.unit();
   return r;
+}
+
+// The part of a row that is one block's of several.
+struct Part {
+  int begin, end;
+};
+__device__ __forceinline__ Part part_of(int vocabulary) {
+  const int parts = static_cast<int>(gridDim.x);
+  const int width = (vocabulary + parts - 1) / parts;
+  const int begin = static_cast<int>(blockIdx.x) * width;
+  return {min(begin, vocabulary), min(begin + width, vocabulary)};
 }
 
 __global__ void change_kernel(const __grid_constant__ TokenChoiceArgs args) {
@@ -112,22 +137,25 @@ __global__ void best_allowed_of_row_kernel(const __grid_constant__ TokenChoiceAr
   }
 }
 
-// Several blocks a row.
+// Several blocks a row that goes by logits.
 __global__ void count_kernel(const __grid_constant__ TokenChoiceArgs args, bool logprobs) {
   __shared__ ChoiceBins bins;
+  __shared__ double powers[kChoicePowers];
   const int row = static_cast<int>(blockIdx.y);
   if (!takes_part(args, row, logprobs)) return;
+  const ChoiceRow from = row_of(args, row, logprobs, powers);
+  if (!from.by_logit) return;
   const BlockTeam team;
+  make_powers(team, powers);
   team.each(0, kChoiceBins, [&](int i) {
     bins.sum[i] = 0;
     bins.count[i] = 0;
   });
   team.meet();
-  const int width = (args.vocabulary + static_cast<int>(gridDim.x) - 1) /
-                    static_cast<int>(gridDim.x);
-  const int begin = static_cast<int>(blockIdx.x) * width;
-  count_candidates(team, row_of(args, row, logprobs), begin, min(begin + width, args.vocabulary),
-                   bins);
+  const Part part = part_of(args.vocabulary);
+  // With top-k the weights of a few will do, later.
+  const bool sums = logprobs || args.choices[row].top_k == 0;
+  count_candidates(team, from, part.begin, part.end, sums, bins);
   team.meet();
   team.each(0, kChoiceBins, [&](int i) {
     if (bins.count[i] == 0) return;
@@ -136,7 +164,67 @@ __global__ void count_kernel(const __grid_constant__ TokenChoiceArgs args, bool 
   });
 }
 
-// One block a row.
+// The same of a row that goes by ids, where the elements of a bin lie together: one warp a bin.
+__global__ void sum_by_id_kernel(const __grid_constant__ TokenChoiceArgs args) {
+  __shared__ double powers[kChoicePowers];
+  const int row = static_cast<int>(blockIdx.y);
+  if (!takes_part(args, row, false)) return;
+  const ChoiceRow from = row_of(args, row, false, powers);
+  if (from.by_logit) return;
+  const BlockTeam team;
+  make_powers(team, powers);
+  team.meet();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warps = static_cast<int>(gridDim.x * blockDim.x) / kWarp;
+  const int width = from.ids_per_bin();
+  for (int bin = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+       bin * width < args.vocabulary; bin += warps) {
+    std::uint64_t sum = 0;
+    const int end = min((bin + 1) * width, args.vocabulary);
+#pragma unroll 4
+    for (int token = bin * width + lane; token < end; token += kWarp) {
+      if (from.candidate(token)) sum += from.weight(from.logits[token]);
+    }
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    }
+    if (lane == 0) args.bins[row].sum[bin] = sum;
+  }
+}
+
+// The histogram of a row, into the block's memory.
+__device__ __forceinline__ void load_bins(const BlockTeam& team, const ChoiceBins& from,
+                                          ChoiceBins& to) {
+  team.each(0, kChoiceBins, [&](int i) {
+    to.sum[i] = from.sum[i];
+    to.count[i] = from.count[i];
+  });
+}
+
+// Several blocks a row that goes by logits.
+__global__ void list_kernel(const __grid_constant__ TokenChoiceArgs args, bool logprobs) {
+  __shared__ ChoiceBins bins;
+  __shared__ ChoiceSums sums;
+  const int row = static_cast<int>(blockIdx.y);
+  if (!takes_part(args, row, logprobs)) return;
+  const RowChoice& choice = args.choices[row];
+  const ChoiceRow from = row_of(args, row, logprobs, nullptr);
+  if (!from.by_logit || (logprobs && choice.top_logprobs == 0)) return;
+  const BlockTeam team;
+  load_bins(team, args.bins[row], bins);
+  team.meet();
+  sum_groups(team, bins, sums);
+  const int alternatives = min(min(choice.top_logprobs, kChoiceAlternatives), args.vocabulary);
+  const ChoiceGoal goal = logprobs
+                              ? ChoiceGoal{static_cast<std::uint64_t>(alternatives) - 1, true}
+                              : goal_of(choice, sum_of(sums));
+  const ChoicePlace last = place_of(team, bins, sums, goal.target, goal.by_count);
+  const Part part = part_of(args.vocabulary);
+  list_candidates(team, from, last, part.begin, part.end, args.lists[row]);
+}
+
+// One block a row. Leaves its histogram and its list empty.
 __global__ void __launch_bounds__(kDrawThreads)
     draw_kernel(const __grid_constant__ TokenChoiceArgs args, bool logprobs) {
   extern __shared__ std::uint64_t memory[];
@@ -145,19 +233,23 @@ __global__ void __launch_bounds__(kDrawThreads)
   if (!takes_part(args, row, logprobs)) return;
   const BlockTeam team;
   const RowChoice& choice = args.choices[row];
-  const ChoiceRow from = row_of(args, row, logprobs);
-  ChoiceBins& bins = args.bins[row];
+  const ChoiceRow from = row_of(args, row, logprobs, scratch.powers);
+  ChoiceList& list = args.lists[row];
+  make_powers(team, scratch.powers);
+  load_bins(team, args.bins[row], scratch.coarse);
+  team.each(0, kChoiceBins, [&](int i) {
+    args.bins[row].sum[i] = 0;
+    args.bins[row].count[i] = 0;
+  });
+  team.meet();
   if (logprobs) {
-    read_logprobs(team, choice.top_logprobs, from, bins, scratch, args.logprobs[row]);
+    read_logprobs(team, choice.top_logprobs, from, list, scratch, args.logprobs[row]);
   } else {
-    const int token = draw_token(team, choice, from, bins, scratch);
+    const int token = draw_token(team, choice, from, list, scratch);
     if (team.first()) args.chosen[row] = token;
   }
   team.meet();
-  team.each(0, kChoiceBins, [&](int i) {
-    bins.sum[i] = 0;
-    bins.count[i] = 0;
-  });
+  if (team.first()) list.count = 0;
 }
 
 // The logit of the chosen token, as it was before it was changed. One block a row.
@@ -187,8 +279,13 @@ Status launch_token_choice(const TokenChoiceArgs& args, const TokenChoiceSteps& 
   const auto rows = static_cast<unsigned>(args.rows);
   // Enough blocks to fill the device a few times, and no more, since each empties its bins.
   const unsigned blocks = max(2u, min(32u, 1024u / rows));
+  const dim3 parts(blocks, rows);
   const auto draw = [&](bool logprobs) {
-    count_kernel<<<dim3(blocks, rows), kCountThreads, 0, stream>>>(args, logprobs);
+    if (logprobs || steps.by_logit) {
+      count_kernel<<<parts, kCountThreads, 0, stream>>>(args, logprobs);
+      list_kernel<<<parts, kCountThreads, 0, stream>>>(args, logprobs);
+    }
+    if (!logprobs && steps.by_id) sum_by_id_kernel<<<parts, kCountThreads, 0, stream>>>(args);
     draw_kernel<<<rows, kDrawThreads, sizeof(ChoiceScratch), stream>>>(args, logprobs);
   };
   if (steps.logprobs) draw(true);

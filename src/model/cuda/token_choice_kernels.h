@@ -19,6 +19,7 @@ struct TokenChoiceArgs {
   const RowChoice* choices = nullptr;  // [rows]
   BestToken* best_parts = nullptr;     // [rows, kBestParts], for the launches' own use
   ChoiceBins* bins = nullptr;          // [rows], zero before and after
+  ChoiceList* lists = nullptr;         // [rows], of count zero before and after
   RowLogprobs* logprobs = nullptr;     // [rows], written where they are asked for
   // [rows] The best tokens of the logits as they are; the chosen ones afterwards, or kNotFinite, or
   // kNothingAllowed.
@@ -30,6 +31,8 @@ struct TokenChoiceSteps {
   bool logprobs = false;
   bool changes = false;  // of logits, or a mask
   bool draws = false;
+  bool by_id = false;     // of the draws, what may be in the order of ids
+  bool by_logit = false;  // and in that of logits
 };
 
 Status launch_token_choice(const TokenChoiceArgs& args, const TokenChoiceSteps& steps,

@@ -59,11 +59,11 @@ RowChoice numbers_of(const TokenChoice& choice, int vocabulary) {
   row.repetition_penalty = choice.repetition_penalty;
   row.presence_penalty = choice.presence_penalty;
   row.frequency_penalty = choice.frequency_penalty;
-  row.top_k = choice.top_k;
   row.draws = choice.greedy() ? 0 : 1;
   const int candidates =
       choice.mask.empty() || choice.top_k == 0 ? vocabulary : allowed(choice.mask, vocabulary);
-  row.by_logit = (choice.top_k > 0 && choice.top_k < candidates) || choice.top_p < 1 ? 1 : 0;
+  row.top_k = choice.top_k < candidates ? choice.top_k : 0;
+  row.by_logit = row.top_k > 0 || choice.top_p < 1 ? 1 : 0;
   row.top_logprobs = choice.top_logprobs ? std::max(0, *choice.top_logprobs) : -1;
   return row;
 }
@@ -99,14 +99,17 @@ Result<TokenChoices> TokenChoices::make(int rows, int logit_rows, int vocabulary
   const std::pair<DeviceBuffer*, std::size_t> buffers[] = {
       {&made.table_, static_cast<std::size_t>(choice_table_bytes(rows, logit_rows, vocabulary))},
       {&made.bins_, count * sizeof(ChoiceBins)},
+      {&made.lists_, count * sizeof(ChoiceList)},
       {&made.logprobs_, count * sizeof(RowLogprobs)}};
   for (const auto& [buffer, bytes] : buffers) {
     auto memory = DeviceBuffer::make(bytes);
     if (!memory) return memory.error();
     *buffer = std::move(*memory);
   }
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-      cudaMemsetAsync(made.bins_.as<void>(), 0, made.bins_.bytes(), stream)));
+  for (const DeviceBuffer* buffer : {&made.bins_, &made.lists_}) {
+    REPLAYSSM_TRY(
+        REPLAYSSM_CUDA_STATUS(cudaMemsetAsync(buffer->as<void>(), 0, buffer->bytes(), stream)));
+  }
   for (Slot& slot : made.slots_) {
     const std::pair<PinnedBuffer*, std::size_t> parts[] = {
         {&slot.table, made.table_.bytes()},
@@ -149,6 +152,8 @@ Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArg
   TokenChoiceSteps steps;
   for (const TokenChoice& choice : choices) {
     steps.draws = steps.draws || !choice.greedy();
+    steps.by_id = steps.by_id || (!choice.greedy() && choice.top_p >= 1);
+    steps.by_logit = steps.by_logit || (!choice.greedy() && (choice.top_k > 0 || choice.top_p < 1));
     steps.logprobs = steps.logprobs || choice.top_logprobs;
     steps.changes = steps.changes || choice.penalises() || !choice.bias.empty() ||
                     !choice.mask.empty();
@@ -192,6 +197,7 @@ Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArg
         cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_)));
     args.choices = table_.as<RowChoice>();
     args.bins = bins_.as<ChoiceBins>();
+    args.lists = lists_.as<ChoiceList>();
     args.logprobs = logprobs_.as<RowLogprobs>();
     args.rows = slot.rows;
     args.vocabulary = vocabulary_;

@@ -51,6 +51,7 @@ class TokenChoices {
   cudaStream_t stream_ = nullptr;
   DeviceBuffer table_;     // RowChoice of every row, changes of logits, masks
   DeviceBuffer bins_;      // [logit_rows] ChoiceBins
+  DeviceBuffer lists_;     // [logit_rows] ChoiceList
   DeviceBuffer logprobs_;  // [logit_rows] RowLogprobs
   std::array<Slot, 2> slots_;
   int newest_ = 0;  // of slots_
