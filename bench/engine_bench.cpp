@@ -119,15 +119,18 @@ class EngineRun {
             uniform_at(static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j)) *
             engine_.config().vocab_size));
       }
-      SamplingParams greedy;
-      greedy.temperature = 0;
+      SamplingParams sampling;
+      sampling.temperature = options_.temperature;
+      sampling.top_k = options_.top_k;
+      sampling.top_p = options_.top_p;
+      sampling.seed = static_cast<std::uint64_t>(i);
       Residence resumed;
       if (options_.skip_prefill) {
         auto residence = engine_.memory().admit(before_last_token());
         if (!residence) return residence.error();
         resumed = std::move(*residence);
       }
-      auto sequence = engine_.admit(std::move(prompt), greedy, std::move(resumed));
+      auto sequence = engine_.admit(std::move(prompt), sampling, std::move(resumed));
       if (!sequence) return sequence.error();
       sequences_.push_back(std::move(*sequence));
     }
@@ -145,8 +148,19 @@ class EngineRun {
     return {};
   }
 
-  // One token a sequence, or a window.
+  // One token a sequence, or a window. Without drafts the next step is launched before this one is
+  // taken, where the options allow it and steps run beside the host.
   Status decode_once() {
+    if (engine_.most_drafts() > 0) return verify_once();
+    if (engine_.launched().empty()) REPLAYSSM_TRY(launch(plain_rows()));
+    if (engine_.options().overlap && engine_.runs_beside_host()) {
+      const std::vector<StepRow> ahead = plain_rows();
+      if (!ahead.empty()) REPLAYSSM_TRY(launch(ahead));
+    }
+    return take();
+  }
+
+  Status verify_once() {
     std::vector<DraftRequest> drafted;
     std::vector<StepRow> rows;
     for (Sequence& sequence : sequences_) {
@@ -229,9 +243,29 @@ class EngineRun {
     return static_cast<int>(sequence.tokens.size());
   }
 
-  Status step(std::span<const StepRow> rows) {
+  // Of the sequences that want more tokens than they have or are about to get.
+  std::vector<StepRow> plain_rows() {
+    std::vector<StepRow> rows;
+    for (Sequence& sequence : sequences_) {
+      const int coming = sequence.waiting() == 0 ? 1 : 0;
+      if (tokens_of(sequence) + coming == options_.context + 1 + options_.outputs) continue;
+      rows.push_back(Engine::next_row(sequence, 1));
+    }
+    return rows;
+  }
+
+  Status launch(std::span<const StepRow> rows) {
     for (const StepRow& row : rows) REPLAYSSM_TRY(engine_.prepare(row));
-    const auto results = engine_.step(rows);
+    return engine_.launch(rows);
+  }
+
+  Status step(std::span<const StepRow> rows) {
+    REPLAYSSM_TRY(launch(rows));
+    return take();
+  }
+
+  Status take() {
+    const auto results = engine_.take();
     if (!results) return results.error();
     for (const StepResult& result : *results) {
       if (result.error) return *result.error;

@@ -21,6 +21,10 @@ struct EngineBenchOptions {
   // Sequences begin with all but the last token of their prompt behind them, and with random
   // numbers for what those left in states, keys and values: for contexts that would take long.
   bool skip_prefill = false;
+  // How tokens are chosen; every sequence has a seed of its own.
+  double temperature = 0;
+  int top_k = 0;
+  double top_p = 1;
   // With a speculative algorithm: its drafts are made, but replaced by ones of which so many are
   // right that a window commits this many tokens in the mean. A model with random weights has no
   // drafter that could guess it.

@@ -23,6 +23,10 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["batch"] = o.batch;
   json["context"] = o.context;
   json["max_tokens"] = o.outputs;
+  json["temperature"] = o.temperature;
+  json["top_k"] = o.top_k;
+  json["top_p"] = o.top_p;
+  json["overlap"] = o.engine.device == DeviceKind::cuda && o.engine.overlap;
   json["state_dtype"] = name_of(o.engine.state_type);
   json["fold_block"] = o.engine.fold_block;
   json["weight_bytes"] = r.weight_bytes;

@@ -58,6 +58,17 @@ void add_bench_engine(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--skip-prefill", flags->options.skip_prefill,
                     "Begin behind the prompts, with random numbers for what they would have left");
+  command->add_option("--temperature", flags->options.temperature, "0: the most likely token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--top-k", flags->options.top_k, "Sample from so many tokens. 0: from all")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", flags->options.top_p,
+                   "Sample from the most likely tokens that reach this together")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
   flags->engine.add_to(*command, false);
   flags->engine.add_load_format_to(*command);
   flags->engine.add_speculation_to(*command);

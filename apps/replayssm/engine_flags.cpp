@@ -57,6 +57,9 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                    "Bits that do not depend on batch mates, chunk sizes, drafts or threads");
   command.add_flag("--disable-cuda-graph", disable_graphs,
                    "With --device cuda: launch every step kernel by kernel");
+  command.add_flag("--disable-overlap-schedule", disable_overlap,
+                   "With --device cuda: launch a step only when the tokens of the one before have "
+                   "been read");
   command.add_option("--threads", threads, "Threads of the computation. Default: one a core")
       ->check(CLI::Range(1, 1024));
   add_cpu_isa(command);
@@ -175,6 +178,10 @@ Result<EngineOptions> EngineFlags::options() const {
     return Error{"--disable-cuda-graph: needs --device cuda"};
   }
   options.graphs = !disable_graphs;
+  if (disable_overlap && options.device != DeviceKind::cuda) {
+    return Error{"--disable-overlap-schedule: needs --device cuda"};
+  }
+  options.overlap = !disable_overlap;
   options.threads = threads;
   auto speculative = speculation();
   if (!speculative) return speculative.error();

@@ -54,16 +54,19 @@ struct Served {
   std::vector<std::vector<TokenId>> outputs;
   std::int64_t preemptions = 0;
   std::int64_t host_restores = 0;
+  int ahead = 0;  // steps that were launched before the one before them was taken
 };
 
 // `urgent`: after so many steps a request of higher priority comes, which pauses what runs.
 Result<Served> serve(Engine& engine, const ColdRun& cold, const std::vector<TokenId>& other,
-                     int choices, std::optional<int> urgent, std::int64_t host_bytes) {
+                     int choices, std::optional<int> urgent, std::int64_t host_bytes,
+                     Overlap overlap = Overlap::always) {
   PrefixCache cache(engine.memory(), engine.ops(), {engine.plan().kept_rows, host_bytes});
   SchedulerOptions options;
   options.policy = SchedulePolicy::priority;
   options.cache = &cache;
   options.track_interval = 2 * engine.options().fold_block;
+  options.overlap = overlap;
   Scheduler scheduler(engine, options);
   GenerationRequest request;
   request.prompt.assign(cold.text.begin(), cold.text.begin() + cold.prompt_tokens);
@@ -89,6 +92,7 @@ Result<Served> serve(Engine& engine, const ColdRun& cold, const std::vector<Toke
     }
     const auto events = scheduler.step();
     if (!events) return events.error();
+    served.ahead += engine.launched().empty() ? 0 : 1;
     for (const Finished& finished : events->finished) {
       if (finished.error) return *finished.error;
       if (finished.request != *id) continue;
@@ -126,7 +130,7 @@ Status check_cache_hits(Engine& engine, const ColdRun& cold, CheckList& checks) 
 
 Status check_cached_serving(Engine& engine, const ColdRun& cold, const std::vector<TokenId>& other,
                             CheckList& checks) {
-  const auto alone = serve(engine, cold, other, 1, std::nullopt, 0);
+  const auto alone = serve(engine, cold, other, 1, std::nullopt, 0, Overlap::off);
   if (!alone) return alone.error();
   const std::vector<TokenId>& expected = alone->outputs.front();
   const auto add = [&](const std::string& what, const Served& served, bool happened) {
@@ -135,6 +139,11 @@ Status check_cached_serving(Engine& engine, const ColdRun& cold, const std::vect
     checks.add({what, "choices with equal tokens", fmt::format("{} of {}", equal, choices),
                 happened ? "all" : "did not happen", happened && equal == choices});
   };
+  if (engine.options().overlap) {
+    const auto ahead = serve(engine, cold, other, 1, std::nullopt, 0);
+    if (!ahead) return ahead.error();
+    add("steps launched ahead", *ahead, ahead->ahead > 0 && alone->ahead == 0);
+  }
   const auto together = serve(engine, cold, other, 4, std::nullopt, 0);
   if (!together) return together.error();
   add("n = 4 against n = 1", *together, true);

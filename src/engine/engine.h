@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -44,6 +45,14 @@ struct StepResult {
   std::vector<TokenLogprobs> prompt_logprobs;
   std::optional<Error> error;  // the sequence has ended and must be dropped
   bool finite = true;          // false: logits that are not finite are the error
+  Phase phase = Phase::decode;  // of the sequence's row
+  int evaluated = 0;            // tokens of the row
+  SequenceCounters cost;        // what the row has added to the sequence's counters
+
+  // Whether nothing can follow these tokens.
+  bool ended() const {
+    return error || (!tokens.empty() && (tokens.back().ends || tokens.back().last));
+  }
 };
 
 // Owns model, pools and threads. Sequences are the caller's, and are destroyed before the engine.
@@ -96,6 +105,25 @@ class Engine {
   // neighbours do not. An error of the call itself means that no row's sequence may be used again.
   Result<std::vector<StepResult>> step(std::span<const StepRow> rows);
 
+  // step() in two parts, between which the host is free. launch() has the rows evaluated, and
+  // take() hands out what step() would have. Where may_precede() says so, the next step can be
+  // launched before this one is taken: of rows of this step's sequences, one token each, which is
+  // the one that this step chooses. When take() finds that one of them has ended, its row in the
+  // next step commits nothing and is left out of that step's results. At most two are launched.
+  Status launch(std::span<const StepRow> rows);
+  Result<std::vector<StepResult>> take();
+  // The rows of the newest launched step that is not taken, without those that have ended; empty:
+  // there is none.
+  std::span<const StepRow> launched() const;
+  // Whether the step after `row`'s can be launched before this one's token is known: rows of one
+  // token each, and no drafter. Where a choice asks for the token before (penalties, constraints),
+  // the step ahead is evaluated, and chooses once that is known.
+  bool may_precede(const StepRow& row) const;
+  // Whether steps run beside the host, so that it is worth while to launch one ahead.
+  bool runs_beside_host() const { return model_->chooses_tokens(); }
+  // No launched step will be taken, and no sequence of one is used again.
+  void forget_launched();
+
   // Takes the place of the drafter that the options ask for. No sequence is running.
   void use_drafter(std::unique_ptr<Drafter> drafter);
   // Hands the drafter over, for another one to make use of it; until use_drafter() there is none.
@@ -126,18 +154,32 @@ class Engine {
   // `block`: the block drafter that the options ask for, or null, and its weights.
   std::unique_ptr<Drafter> make_drafter(const BlockDraftConfig* block, BlockDraftWeights weights);
   Status set_step_rates();
-  // Logits, or where the model picks them, and no row needs more, their best tokens.
-  struct StepLogits {
-    std::span<const float> values;
-    std::span<const TokenId> best;
+  // A step between launch() and take().
+  struct Flight {
+    std::vector<StepRow> rows;   // sequence null: it has ended
+    std::vector<int> first;      // positions of the rows' first tokens
+    std::vector<int> outputs;    // places of the rows at which an output token is chosen
+    bool chosen = false;         // without the host reading logits; otherwise from `logits`
+    bool choice_waits = false;   // for the tokens of the step before
+    bool committed = false;
+    std::vector<std::optional<Error>> failed;  // why a row's choice could not be said
+    std::span<const float> logits;
+    std::vector<SequenceCounters> cost;
   };
-  Status read_logits(const StepRow& row, const StepLogits& logits, int first_row,
+  bool chooses_at_launch(const StepRow& row) const;
+  bool asks_for_token_before(const StepRow& row) const;
+  Status choose(Flight& flight, int unknown);
+  Status commit(Flight& flight, std::span<const int> accepted);
+  Status settle_next(std::span<const StepResult> results);
+  // `at`: the row's place in the flight.
+  Status read_chosen(const StepRow& row, const Flight& flight, std::size_t at,
+                     std::span<const ChosenToken> chosen, StepResult& result);
+  Status read_logits(const StepRow& row, const Flight& flight, std::size_t at, int first_row,
                      StepResult& result);
-  Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int first_row,
-                              StepResult& result);
+  Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int position,
+                              int first_row, StepResult& result);
   Result<TokenId> sample(const StepRow& row, std::span<const float> logits, const Draft* draft,
                          StepResult& result);
-  Result<TokenId> take_best(const StepRow& row, TokenId best, StepResult& result);
   Status put_out(const StepRow& row, TokenId token, StepResult& result);
   Status observe(std::span<const StepRow> rows, std::span<const int> first,
                  std::span<const int> accepted);
@@ -157,6 +199,8 @@ class Engine {
   std::unique_ptr<Drafter> drafter_;
   std::optional<StepRates> step_rates_;
   Sampler sampler_;
+  std::deque<Flight> flights_;  // launched, not taken
+  std::vector<std::vector<SeenToken>> seen_;  // of the choices of the step that is launched
 };
 
 }  // namespace replayssm

@@ -26,7 +26,8 @@ struct EngineOptions {
   SpeculationOptions speculation;
   bool deterministic = false;
   int threads = 0;     // 0: one for each core
-  bool graphs = true;  // cuda: steps that come again are captured and replayed
+  bool graphs = true;   // cuda: steps that come again are captured and replayed
+  bool overlap = true;  // cuda: a scheduler launches the next step while one runs
 
   std::int64_t memory_budget = 0;  // bytes; 0: memory_fraction of what the device has free
   double memory_fraction = 1;

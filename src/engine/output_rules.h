@@ -37,12 +37,10 @@ class OutputRules {
   // the token that completes a constraint.
   bool ends(TokenId token) const;
 
-  // Whether an output token is the best one whatever the other logits are, and nothing is told of
-  // them: no constraint, bias, least length or log-probabilities.
-  bool best_suffices() const {
-    return !constraint_ && logit_bias_.empty() && min_tokens_ == 0 && !top_logprobs_ &&
-           !prompt_logprobs_;
-  }
+  // Whether what may come, and what is told of it, does not depend on the tokens before it.
+  bool foreseeable() const { return !constraint_; }
+  // Whether every token may come as output number `outputs` and later.
+  bool unmasked(int outputs) const { return !constraint_ && outputs >= min_tokens_; }
 
   // Whether the output ends behind what it has: its constraint allows nothing more, and the model
   // has no end token to say so.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/output_rules.h"
-
 namespace replayssm {
 
 Runner::Runner(Model& model, LinearOps& ops, SequenceMemory& memory, const StepLimits& limits)
@@ -32,15 +30,16 @@ Status Runner::check(std::span<const StepRow> rows) const {
       return refuse("step: tokens of a row", row.tokens, fmt::format("1 to {}", window));
     }
     const int drafts = static_cast<int>(row.drafts.size());
-    if (row.tokens > sequence.waiting() + drafts) {
+    const int waiting = sequence.waiting() + (chosen_in_row(sequence) >= 0 ? 1 : 0);
+    if (row.tokens > waiting + drafts) {
       return refuse(
           "step: tokens of a row", row.tokens,
-          fmt::format("at most the {} that wait and {} drafts", sequence.waiting(), drafts));
+          fmt::format("at most the {} that wait and {} drafts", waiting, drafts));
     }
-    if (drafts > 0 && row.tokens != sequence.waiting() + drafts) {
+    if (drafts > 0 && row.tokens != waiting + drafts) {
       return refuse(
           "step: tokens of a row with drafts", row.tokens,
-          fmt::format("all of the {} that wait and {} drafts", sequence.waiting(), drafts));
+          fmt::format("all of the {} that wait and {} drafts", waiting, drafts));
     }
     if (row.logits < 0 || row.logits > row.tokens) {
       return refuse("step: logits of a row", row.logits, fmt::format("0 to {}", row.tokens));
@@ -78,14 +77,22 @@ Result<Runner::Begun> Runner::begin(std::span<const StepRow> rows) {
     span.first_token = static_cast<int>(batch.tokens.size());
     span.tokens = row.tokens;
     span.phase = row.phase;
-    const auto first = sequence.tokens.begin() + sequence.evaluated();
-    batch.tokens.insert(batch.tokens.end(), first,
-                        first + row.tokens - static_cast<int>(row.drafts.size()));
+    const int chosen = chosen_in_row(sequence);
+    if (chosen >= 0) {
+      const Launched& before = launched_.back();
+      batch.tokens.push_back(model_.chooses_tokens()
+                                 ? 0
+                                 : std::max(0, before.chosen[static_cast<std::size_t>(chosen)].token));
+    } else {
+      const auto first = sequence.tokens.begin() + sequence.evaluated();
+      batch.tokens.insert(batch.tokens.end(), first,
+                          first + row.tokens - static_cast<int>(row.drafts.size()));
+    }
     for (const Draft& draft : row.drafts) batch.tokens.push_back(draft.token);
     const auto pages =
         static_cast<std::size_t>(memory_.layout().pages_for(sequence.evaluated() + row.tokens));
     batch.rows.push_back({span, sequence.memory.cursor().committed,
-                          sequence.memory.pages().first(pages), row.logits});
+                          sequence.memory.pages().first(pages), row.logits, false, chosen});
     spans_.push_back(span);
     begun.logit_rows += static_cast<std::size_t>(row.logits);
   }
@@ -106,21 +113,54 @@ HiddenTaps Runner::hidden_taps(std::size_t tokens) {
   return {taps_, hidden_.span().first(tokens * width)};
 }
 
-bool Runner::best_suffices(std::span<const StepRow> rows) const {
-  return model_.picks_best() && std::all_of(rows.begin(), rows.end(), [](const StepRow& row) {
-           const SamplingParams& sampling = row.sequence->sampling.params();
-           return row.logits == 0 || (sampling.greedy() && !sampling.penalises() &&
-                                      (row.rules == nullptr || row.rules->best_suffices()));
-         });
+int Runner::chosen_in_row(const Sequence& sequence) const {
+  if (launched_.empty()) return -1;
+  const auto& rows = launched_.back().of_row;
+  const auto found = std::find(rows.begin(), rows.end(), &sequence);
+  return found == rows.end() ? -1 : static_cast<int>(found - rows.begin());
 }
 
-Result<std::span<const TokenId>> Runner::evaluate_best(std::span<const StepRow> rows) {
+Status Runner::launch(std::span<const StepRow> rows) {
   const auto begun = begin(rows);
   if (!begun) return begun.error();
-  best_.resize(begun->logit_rows);
-  REPLAYSSM_TRY(model_.forward_best(begun->batch, memory_.views(), best_,
-                                    hidden_taps(begun->batch.tokens.size())));
-  return std::span<const TokenId>(best_);
+  const HiddenTaps hidden = hidden_taps(begun->batch.tokens.size());
+  REPLAYSSM_TRY(model_.chooses_tokens()
+                    ? model_.launch(begun->batch, memory_.views(), hidden)
+                    : model_.forward(begun->batch, memory_.views(),
+                                     logits_.span().first(begun->logit_rows * logits_stride_),
+                                     hidden));
+  Launched& launched = launched_.emplace_back();
+  for (const StepRow& row : rows) {
+    launched.of_row.insert(launched.of_row.end(), static_cast<std::size_t>(row.logits),
+                           row.sequence);
+  }
+  return {};
+}
+
+Status Runner::choose(std::span<const TokenChoice> choices) {
+  if (launched_.empty() || choices.size() != launched_.back().of_row.size()) {
+    return refuse("choose: choices", choices.size(), "one for every row of logits");
+  }
+  if (model_.chooses_tokens()) return model_.choose(choices);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const auto logits = logits_row(logits_.span(), static_cast<int>(i));
+    launched_.back().chosen.push_back(sampler_.choose(logits, choices[i]));
+  }
+  return {};
+}
+
+Result<std::span<const ChosenToken>> Runner::take() {
+  if (launched_.empty()) return Error{"take: no step is launched"};
+  Launched oldest = std::move(launched_.front());
+  launched_.pop_front();
+  if (model_.chooses_tokens()) return model_.take();
+  chosen_ = std::move(oldest.chosen);
+  return std::span<const ChosenToken>(chosen_);
+}
+
+void Runner::forget_launched() {
+  launched_.clear();
+  model_.forget_launched();
 }
 
 Status Runner::commit(std::span<const int> accepted) {
@@ -150,7 +190,7 @@ Status Runner::commit(std::span<const int> accepted) {
   args.accepted = accepted;
   REPLAYSSM_TRY(ops_.advance(args));
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    count(rows_[i]);
+    if (accepted[i] > 0) count(rows_[i]);
     memory_.settle(rows_[i].sequence->memory, rows_[i].tokens, accepted[i], rows_[i].phase);
   }
   rows_.clear();

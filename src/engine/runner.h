@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <span>
 #include <vector>
 
 #include "core/aligned_buffer.h"
 #include "core/result.h"
+#include "engine/sampler.h"
 #include "engine/sequence.h"
 #include "engine/step_limits.h"
 #include "model/model.h"
@@ -30,8 +32,8 @@ struct StepRow {
   int most_accepted = std::numeric_limits<int>::max();  // of the drafts
 };
 
-// Builds the batch when it is launched, from the sequences as they are then. A step is evaluate(),
-// then commit(). Owns the logits buffer. One thread.
+// Builds the batch when it is launched, from the sequences as they are then. A step is evaluate()
+// or launch(), then commit(). Owns the logits buffer. One thread.
 class Runner {
  public:
   // All three outlive the runner.
@@ -43,11 +45,18 @@ class Runner {
   // other error the rows' sequences must not be used again.
   Result<std::span<const float>> evaluate(std::span<const StepRow> rows);
 
-  // Whether the rows need no more of their logits than which ones are the largest, and the model
-  // picks those itself.
-  bool best_suffices(std::span<const StepRow> rows) const;
-  // As evaluate(), but returns the best token of every row of logits; see Model::forward_best().
-  Result<std::span<const TokenId>> evaluate_best(std::span<const StepRow> rows);
+  // evaluate() in parts, which choose a token for every row of logits: on the device where the model
+  // does that, otherwise in choose(), which follows launch(). One step more may be launched before
+  // the oldest is taken: of rows whose sequences' newest token, one each, is what that step
+  // chooses, see Sequence::waiting(). Errors as of evaluate().
+  //   choices [sum of rows' logits]
+  Status launch(std::span<const StepRow> rows);
+  Status choose(std::span<const TokenChoice> choices);
+  // What the oldest launched step chose, one for every row of logits, valid until the choice
+  // after the next.
+  Result<std::span<const ChosenToken>> take();
+  // Those that are not taken will not be.
+  void forget_launched();
 
   // From now on evaluate() keeps these hidden states of every token; see HiddenTaps.
   void keep_hidden(std::span<const int> taps);
@@ -55,7 +64,7 @@ class Runner {
   // the next evaluate().
   std::span<const float> hidden_of(int row) const;
 
-  // Moves every cursor of the rows that evaluate() was given. `accepted` holds one number a row,
+  // Moves every cursor of the rows that evaluate() or launch() was given last. `accepted` holds one number a row,
   // chunks with all their tokens; empty: all tokens of every row.
   Status commit(std::span<const int> accepted = {});
 
@@ -75,6 +84,8 @@ class Runner {
   Result<Begun> begin(std::span<const StepRow> rows);
   HiddenTaps hidden_taps(std::size_t tokens);
   void count(const StepRow& row);
+  // The row of logits for which the step launched before chooses this sequence's token.
+  int chosen_in_row(const Sequence& sequence) const;
 
   Model& model_;
   LinearOps& ops_;
@@ -82,7 +93,13 @@ class Runner {
   StepLimits limits_;
   std::size_t logits_stride_;
   AlignedBuffer<float> logits_;  // [logit_rows, vocab_rows]
-  std::vector<TokenId> best_;    // [logit rows of the newest step]
+  struct Launched {
+    std::vector<const Sequence*> of_row;  // [logit rows] whose token is chosen
+    std::vector<ChosenToken> chosen;      // [logit rows] where the model does not choose
+  };
+  std::deque<Launched> launched_;    // not taken
+  std::vector<ChosenToken> chosen_;  // what take() hands out
+  Sampler sampler_;
   std::vector<int> taps_;
   AlignedBuffer<float> hidden_;   // [tokens, taps, hidden_size]
   std::vector<StepRow> rows_;     // of the step in progress

@@ -10,6 +10,7 @@
 #include "core/result.h"
 #include "core/strong_id.h"
 #include "engine/sampling_params.h"
+#include "model/token_choice.h"
 
 namespace replayssm {
 
@@ -28,22 +29,16 @@ class SamplingState {
   void add_prompt(std::span<const TokenId> tokens);
   void add_output(TokenId token);
 
- private:
-  friend class Sampler;
-  struct Seen {
-    std::int32_t in_prompt = 0;
-    std::int32_t in_output = 0;
-  };
+  // How output token number `index` is to be chosen, after the tokens that were added: without
+  // mask, bias and log-probabilities, which are not a sampling parameter's. `seen` is filled where
+  // there are penalties, and must live as long as what is returned.
+  TokenChoice choice(std::uint64_t index, std::vector<SeenToken>& seen) const;
 
+ private:
   SamplingParams params_;
   std::uint64_t outputs_ = 0;
-  std::unordered_map<TokenId, Seen> seen_;
+  std::unordered_map<TokenId, std::int32_t> seen_;  // how often in the output
 };
-
-// Bit t of word t / 32 says whether token t may be chosen. Empty: every token may.
-using LogitMask = std::span<const std::uint32_t>;
-// Tokens and what is added to their logits. Tokens outside the vocabulary are ignored.
-using LogitBias = std::span<const std::pair<TokenId, float>>;
 
 // Some tokens with their weights; all others have none. The order is that in which draw() counts.
 struct TokenDistribution {
@@ -82,11 +77,18 @@ class Sampler {
   Result<const TokenDistribution*> distribution(std::span<const float> logits,
                                                 const SamplingState& state, LogitMask mask = {},
                                                 LogitBias bias = {});
+  // The same for a choice.
+  Result<const TokenDistribution*> distribution(std::span<const float> logits,
+                                                const TokenChoice& choice);
+
+  // The choice itself, with its log-probabilities.
+  ChosenToken choose(std::span<const float> logits, const TokenChoice& choice);
 
  private:
-  Status cut_off(std::span<const float> logits, const SamplingParams& params);
+  Status cut_off(std::span<const float> logits, const TokenChoice& choice);
 
   std::vector<float> adjusted_;
+  std::vector<SeenToken> seen_;
   TokenDistribution distribution_;
 };
 

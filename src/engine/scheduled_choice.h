@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,6 +12,8 @@
 #include "engine/scheduler.h"
 
 namespace replayssm {
+
+inline constexpr int kAnyPriority = std::numeric_limits<int>::min();
 
 // What the choices of a request share.
 struct Scheduler::Generation {

@@ -13,17 +13,6 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-SequenceCounters difference(const SequenceCounters& now, const SequenceCounters& before) {
-  return {now.steps - before.steps,
-          now.tokens_evaluated - before.tokens_evaluated,
-          now.folds - before.folds,
-          now.state_bytes_read - before.state_bytes_read,
-          now.state_bytes_written - before.state_bytes_written,
-          now.windows - before.windows,
-          now.drafts - before.drafts,
-          now.drafts_accepted - before.drafts_accepted};
-}
-
 }  // namespace
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
@@ -213,45 +202,48 @@ void Scheduler::end_early(StepEvents& events) {
 
 Result<StepEvents> Scheduler::step() {
   StepEvents& events = events_;
-  end_early(events);
-  auto no_room = admit();
-  if (no_room && running_.empty()) {
-    // What has just ended gives its memory back when the caller drops it.
-    if (!events.finished.empty()) return std::exchange(events_, {});
-    // Nobody is left who could make room.
-    finish(*waiting_.front(), FinishReason::error, std::move(no_room), events);
+  if (engine_.launched().empty()) {
+    end_early(events);
+    auto no_room = admit();
+    if (no_room && running_.empty()) {
+      // What has just ended gives its memory back when the caller drops it.
+      if (!events.finished.empty()) return std::exchange(events_, {});
+      // Nobody is left who could make room.
+      finish(*waiting_.front(), FinishReason::error, std::move(no_room), events);
+      drop_finished();
+      return std::exchange(events_, {});
+    }
+    const auto composed = compose(events);
+    if (!composed) return composed.error();
     drop_finished();
-    return std::exchange(events_, {});
+    if (composed->empty()) return std::exchange(events_, {});
+    REPLAYSSM_TRY(engine_.launch(*composed));
   }
-  const auto composed = compose(events);
-  if (!composed) return composed.error();
-  const std::vector<StepRow>& rows = *composed;
-  drop_finished();
-  if (rows.empty()) return std::exchange(events_, {});
+  if (may_launch_ahead()) {
+    if (const auto ahead = compose_ahead(); !ahead.empty()) REPLAYSSM_TRY(engine_.launch(ahead));
+  }
 
-  std::vector<SequenceCounters> before;
-  int tokens = 0;
-  for (const StepRow& row : rows) {
-    before.push_back(row.sequence->counters);
-    tokens += row.tokens;
-  }
-  auto results = engine_.step(rows);
+  auto results = engine_.take();
   if (!results) return results.error();
   ++counters_.steps;
-  counters_.iteration_tokens.observe(tokens);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    StepResult& result = (*results)[i];
+  int tokens = 0;
+  for (StepResult& result : *results) {
+    tokens += result.evaluated;
     const auto owner = std::find_if(running_.begin(), running_.end(), [&](const ChoicePtr& c) {
       return &c->sequence == result.sequence;
     });
-    count(**owner, rows[i], before[i]);
-    take(**owner, rows[i], result, events);
+    count(**owner, result);
+    take(**owner, result, events);
   }
+  counters_.iteration_tokens.observe(tokens);
   drop_finished();
+  // Those have no row in a step that is launched ahead.
+  if (!engine_.launched().empty()) end_early(events);
   return std::exchange(events_, {});
 }
 
 StepEvents Scheduler::abandon(const Error& error) {
+  engine_.forget_launched();
   for (const ChoicePtr& choice : running_) {
     if (choice->generation != nullptr) finish(*choice, FinishReason::error, error, events_);
   }
@@ -259,13 +251,14 @@ StepEvents Scheduler::abandon(const Error& error) {
   return std::exchange(events_, {});
 }
 
-void Scheduler::count(Choice& choice, const StepRow& row, const SequenceCounters& before) {
-  const SequenceCounters now = difference(choice.sequence.counters, before);
+void Scheduler::count(Choice& choice, const StepResult& result) {
+  const SequenceCounters& now = result.cost;
+  const bool prefill = result.phase == Phase::prefill;
   if (now.folds > 0) choice.last_fold = choice.sequence.evaluated();
-  (row.phase == Phase::prefill ? counters_.folds_prefill : counters_.folds_due) += now.folds;
+  (prefill ? counters_.folds_prefill : counters_.folds_due) += now.folds;
   counters_.state_bytes_read += now.state_bytes_read;
   counters_.state_bytes_written += now.state_bytes_written;
-  if (row.phase != Phase::prefill) {
+  if (!prefill) {
     counters_.ring_occupancy.observe(choice.sequence.memory.cursor().pending());
   }
   counters_.verify_windows += now.windows;
@@ -276,9 +269,11 @@ void Scheduler::count(Choice& choice, const StepRow& row, const SequenceCounters
 }
 
 // What a step gave one of its rows.
-void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events) {
+void Scheduler::take(Choice& choice, StepResult& result, StepEvents& events) {
   Generation& generation = *choice.generation;
   const auto take_tokens = [&] {
+    // Its end was asked for while the step ran.
+    if (generation.cancelled || choice.stop_after) return;
     for (SampledToken& sampled : result.tokens) take_token(choice, std::move(sampled), events);
   };
   if (result.error) {
@@ -287,7 +282,7 @@ void Scheduler::take(Choice& choice, const StepRow& row, StepResult& result, Ste
     finish(choice, FinishReason::error, result.error, events);
     return;
   }
-  if (row.phase == Phase::prefill && !generation.prompt_done) {
+  if (result.phase == Phase::prefill && !generation.prompt_done) {
     events.progress.push_back(
         {generation.id, choice.sequence.evaluated(), generation.prompt_tokens});
     for (TokenLogprobs& logprobs : result.prompt_logprobs) {
@@ -362,7 +357,7 @@ void Scheduler::finish(Choice& choice, FinishReason reason, std::optional<Error>
   finished.timings.prefill =
       seconds((choice.outputs > 0 ? choice.first_token : now) - *generation->started);
   finished.timings.decode = choice.outputs > 0 ? seconds(now - choice.first_token) : 0;
-  finished.counters = difference(choice.sequence.counters, choice.before);
+  finished.counters = choice.sequence.counters - choice.before;
 
   // A first choice that ends before the others exist ends them too.
   std::vector<Finished> others;

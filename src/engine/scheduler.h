@@ -26,6 +26,14 @@ enum class SchedulePolicy {
   priority,    // larger GenerationRequest::priority first; may pause others
 };
 
+// Whether the next step of a batch that decodes is launched before this one's tokens are read.
+// Never with EngineOptions::overlap off, a drafter, or replay off.
+enum class Overlap {
+  off,
+  beside_host,  // where steps run beside the host
+  always,       // also where the host computes them, which gains nothing: to prove that all is equal
+};
+
 struct SchedulerOptions {
   SchedulePolicy policy = SchedulePolicy::first_come;
   // Where sequences go when they end or are paused; null: they are handed back, or dropped and
@@ -37,6 +45,7 @@ struct SchedulerOptions {
   // Output tokens for which a running sequence is promised pages ahead of what it has. Longer
   // outputs are not set aside in full, since most end early: pausing handles the rest.
   int promised_tokens = 256;
+  Overlap overlap = Overlap::beside_host;
 };
 
 // How one choice of a request ended.
@@ -110,11 +119,14 @@ class Scheduler {
   // Whether the choice has not ended.
   bool has(GenerationId request, int choice) const;
 
+  // A launched step that still has a row keeps a choice running.
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int running() const { return static_cast<int>(running_.size()); }
   int waiting() const { return static_cast<int>(waiting_.size()); }
 
-  // Admits what fits, runs one step, reports. A request that finds no room although nothing runs
+  // Admits what fits, runs one step, reports. Where steps run beside the host, the next one of a
+  // batch that only decodes is launched before this one's tokens are read; who is admitted,
+  // cancelled or stopped then waits for it. A request that finds no room although nothing runs
   // (finished sequences that are still held, for example) ends with an error. After an error or an
   // exception of the call no running sequence may go on: abandon() follows.
   Result<StepEvents> step();
@@ -141,6 +153,7 @@ class Scheduler {
   // The reason why the first waiting request could not be admitted, if so.
   std::optional<Error> admit();
   std::optional<Error> lacks(const Choice& choice, int least_priority) const;
+  bool may_make_way(const Choice& choice) const;
   bool make_way(const Choice& choice);
   Status place(Choice& choice);
   void account_for_reuse(Choice& choice, const PrefixCache::Match& match);
@@ -157,19 +170,21 @@ class Scheduler {
 
   std::vector<Choice*> by_rank() const;
   Result<std::vector<StepRow>> compose(StepEvents& events);
+  bool may_launch_ahead() const;
+  std::vector<StepRow> compose_ahead();
   Status propose_drafts();
   int most_drafts(const Choice& choice) const;
   StepRow next_row(Choice& choice, int tokens, int logits) const;
   Status prepare(const StepRow& row);
 
-  void take(Choice& choice, const StepRow& row, StepResult& result, StepEvents& events);
+  void take(Choice& choice, StepResult& result, StepEvents& events);
   void prompt_evaluated(Choice& choice, StepEvents& events);
   void take_token(Choice& choice, SampledToken sampled, StepEvents& events);
   void publish(Choice& choice);
   void keep_at_end(Choice& choice);
   static bool forks_now(const Choice& choice);
   Status fork_choices(Choice& leader);
-  void count(Choice& choice, const StepRow& row, const SequenceCounters& before);
+  void count(Choice& choice, const StepResult& result);
 
   void end_early(StepEvents& events);
   void finish(Choice& choice, FinishReason reason, std::optional<Error> error, StepEvents& events);

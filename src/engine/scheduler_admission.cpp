@@ -1,7 +1,6 @@
 // Who may run: rows and pages are promised, the cache gives way, and so does a running sequence of
 // lower rank where the policy says so.
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -9,12 +8,6 @@
 #include "engine/scheduler.h"
 
 namespace replayssm {
-namespace {
-
-constexpr int kAnyPriority = std::numeric_limits<int>::min();
-
-}  // namespace
-
 // What a choice needs alone. Choices that do not exist yet have their rows already, and will share
 // the full pages of their prompt.
 Scheduler::Promised Scheduler::promised_to(const Choice& choice) const {
@@ -62,18 +55,22 @@ std::optional<Error> Scheduler::lacks(const Choice& choice, int least_priority) 
   return std::nullopt;
 }
 
-// Pauses the running choice of the lowest rank if `choice` has a higher priority and all that it
-// outranks would be enough.
+// Whether a running choice would be paused for this one: one of lower priority is there, and all
+// that it outranks would be enough.
+bool Scheduler::may_make_way(const Choice& choice) const {
+  const int priority = choice.generation->request.priority;
+  return options_.policy == SchedulePolicy::priority && !lacks(choice, priority) &&
+         std::any_of(running_.begin(), running_.end(), [&](const ChoicePtr& running) {
+           return running->generation->request.priority < priority;
+         });
+}
+
+// Pauses the running choice of the lowest rank if may_make_way() says so.
 bool Scheduler::make_way(const Choice& choice) {
-  if (options_.policy != SchedulePolicy::priority) return false;
-  if (lacks(choice, choice.generation->request.priority)) return false;
+  if (!may_make_way(choice)) return false;
   const auto lowest =
       std::max_element(running_.begin(), running_.end(),
                        [&](const ChoicePtr& a, const ChoicePtr& b) { return before(*a, *b); });
-  if (lowest == running_.end() ||
-      (*lowest)->generation->request.priority >= choice.generation->request.priority) {
-    return false;
-  }
   ChoicePtr paused = std::move(*lowest);
   running_.erase(lowest);
   pause(std::move(paused));

@@ -148,6 +148,45 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
   }
 }
 
+// Whether the step behind the launched one can be launched now: everybody who runs has one token in
+// it, and nobody waits who could run.
+bool Scheduler::may_launch_ahead() const {
+  const bool wanted = options_.overlap == Overlap::always ||
+                      (options_.overlap == Overlap::beside_host && engine_.runs_beside_host());
+  // Only what was logged is taken back for nothing when a sequence has ended.
+  if (!wanted || !engine_.options().overlap ||
+      engine_.options().recurrence != Recurrence::replay) {
+    return false;
+  }
+  const std::span<const StepRow> launched = engine_.launched();
+  if (launched.size() != running_.size() ||
+      !std::all_of(launched.begin(), launched.end(),
+                   [&](const StepRow& row) { return engine_.may_precede(row); })) {
+    return false;
+  }
+  if (waiting_.empty()) return true;
+  const Choice& next = *waiting_.front();
+  return lacks(next, kAnyPriority) && !may_make_way(next);
+}
+
+// The step behind the launched one, of those who go on whatever they are given there. Empty: it has
+// to wait.
+std::vector<StepRow> Scheduler::compose_ahead() {
+  std::vector<StepRow> rows;
+  for (Choice* choice : by_rank()) {
+    const Generation& generation = *choice->generation;
+    const bool ends = generation.cancelled || choice->stop_after ||
+                      choice->outputs + 1 == generation.request.max_tokens;
+    if (ends) continue;
+    StepRow row = Engine::next_row(choice->sequence, 1);
+    row.rules = &choice->rules;
+    // Others may have to make room.
+    if (!engine_.prepare(row).ok()) return {};
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 // Pages that no choice writes to once the choices have parted.
 int Scheduler::pages_shared_by_forks(const Generation& generation) const {
   return engine_.memory().layout().full_pages(generation.prompt_tokens - 1);

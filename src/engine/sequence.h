@@ -24,8 +24,33 @@ struct SequenceCounters {
   std::int64_t drafts_accepted = 0;  // of these, became output
 };
 
+inline SequenceCounters& operator+=(SequenceCounters& to, const SequenceCounters& more) {
+  to.steps += more.steps;
+  to.tokens_evaluated += more.tokens_evaluated;
+  to.folds += more.folds;
+  to.state_bytes_read += more.state_bytes_read;
+  to.state_bytes_written += more.state_bytes_written;
+  to.windows += more.windows;
+  to.drafts += more.drafts;
+  to.drafts_accepted += more.drafts_accepted;
+  return to;
+}
+
+// What was added between two readings of a sequence's counters.
+inline SequenceCounters operator-(const SequenceCounters& now, const SequenceCounters& before) {
+  return {now.steps - before.steps,
+          now.tokens_evaluated - before.tokens_evaluated,
+          now.folds - before.folds,
+          now.state_bytes_read - before.state_bytes_read,
+          now.state_bytes_written - before.state_bytes_written,
+          now.windows - before.windows,
+          now.drafts - before.drafts,
+          now.drafts_accepted - before.drafts_accepted};
+}
+
 // tokens[0 .. t) are evaluated, t = memory.cursor().committed; the rest is decided and waits. In
-// decode exactly one waits: the anchor, at position t. Move-only.
+// decode exactly one waits: the anchor, at position t; none does while the step that chooses it is
+// launched and not taken. Move-only.
 struct Sequence {
   std::vector<TokenId> tokens;
   // The first so many tokens came with the request; they are prefilled, later ones decoded.

@@ -12,6 +12,7 @@
 #include "core/result.h"
 #include "core/thread_pool.h"
 #include "model/config.h"
+#include "model/token_choice.h"
 #include "ops/linear_ops.h"
 
 namespace replayssm {
@@ -44,6 +45,9 @@ struct BatchRow {
   std::span<const PageId> pages;  // pages of positions 0 .. t + tokens - 1, in order
   int logits = 0;                 // logits wanted for the last so many tokens
   bool null = false;              // the row's base is the null slot; start and pages are not used
+  // The first token is the one that the step launched before chooses for its row of logits of this
+  // number; what the batch says there is not used. -1: the batch says it.
+  int chosen_in_row = -1;
 };
 
 struct Batch {
@@ -106,7 +110,8 @@ class DraftHead {
   virtual Status draft(std::span<const TokenId> tokens, std::span<const DraftRow> rows,
                        const KvView& kv, std::span<float> hidden, std::span<float> logits) = 0;
 
-  // As Model::picks_best() and Model::forward_best().
+  // Whether draft_best() is built: draft(), which hands out of every row of logits its best token
+  // alone: that of the largest logit, the smallest id among equals; -1 where one is not finite.
   //   best [rows with logits]
   virtual bool picks_best() const { return false; }
   virtual Status draft_best(std::span<const TokenId> /*tokens*/, std::span<const DraftRow> /*rows*/,
@@ -143,15 +148,27 @@ class Model {
     return forward(batch, memory, logits, HiddenTaps{});
   }
 
-  // Whether forward_best() is built: for a model on a device, whose logits are far from the host.
-  virtual bool picks_best() const { return false; }
-  // As forward(), and hands out of every row of logits its best token alone: that of the largest
-  // logit, the smallest id among equals; -1 where a logit is not finite.
-  //   best [sum of rows' logits]
-  virtual Status forward_best(const Batch& /*batch*/, const SequenceViews& /*memory*/,
-                              std::span<TokenId> /*best*/, const HiddenTaps& /*hidden*/) {
-    return Error{"forward_best: not built for this device"};
+  // Whether launch(), choose() and take() are built: for a model on a device, whose logits are far
+  // from the host.
+  virtual bool chooses_tokens() const { return false; }
+  // forward() in three parts, of which only the last one waits. launch() puts a step on the device;
+  // choose(), before the next launch(), has a token chosen there for every row of its logits;
+  // take() hands out the tokens of the oldest such step, valid until the step after the next one
+  // chooses, and fills `hidden`. At most two launched steps are not taken, and with hidden states
+  // one. After forward(), or an error of one of these, there is none.
+  //   choices [sum of rows' logits]
+  virtual Status launch(const Batch& /*batch*/, const SequenceViews& /*memory*/,
+                        const HiddenTaps& /*hidden*/) {
+    return Error{"launch: not built for this device"};
   }
+  virtual Status choose(std::span<const TokenChoice> /*choices*/) {
+    return Error{"choose: not built for this device"};
+  }
+  virtual Result<std::span<const ChosenToken>> take() {
+    return Error{"take: not built for this device"};
+  }
+  // The launched steps that are not taken will not be.
+  virtual void forget_launched() {}
 
   // What turns tokens into hidden states, and normalised hidden states into logits; a drafter may
   // share them. [vocab_rows, hidden_size], as long as the model.

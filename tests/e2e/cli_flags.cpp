@@ -116,6 +116,8 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
        "NEXTN or MTP for the model's own draft head"},
       {{"generate", "--prompt", "a", "--disable-cuda-graph"},
        "--disable-cuda-graph: needs --device cuda"},
+      {{"generate", "--prompt", "a", "--disable-overlap-schedule"},
+       "--disable-overlap-schedule: needs --device cuda"},
       {{"serve", "--speculative-num-draft-tokens", "4"},
        "--speculative-num-draft-tokens: needs --speculative-algorithm"},
       {{"generate", "--prompt", "a", "--speculative-algorithm", "EAGLE",

@@ -207,21 +207,161 @@ TEST_P(CudaEngine, PaddingAndBatchMatesChangeNoBit) {
   EXPECT_EQ(decode(3), decode(4));
 }
 
-// What the device picks is what the host would pick of the same logits.
-TEST_P(CudaEngine, TheBestTokenIsTheLargestLogits) {
-  const std::vector<TokenId> text = random_prompt(*engine_, 70, 9);
-  for (const int depth : {20, 45, 69}) {
-    Sequence a = begin(*engine_, text);
-    Sequence b = begin(*engine_, text);
-    const std::vector<float> logits = step(*engine_, a, depth, Phase::prefill, 1);
-    const StepRow row{&b, depth, Phase::prefill, 1};
-    ASSERT_TRUE(engine_->prepare(row).ok());
-    ASSERT_TRUE(engine_->runner().best_suffices({&row, 1}));
-    const auto best = engine_->runner().evaluate_best({&row, 1});
-    ASSERT_TRUE(best.ok()) << best.error().message;
-    EXPECT_EQ(best->front(), argmax(engine_->runner().logits_row(logits, 0)));
-    ASSERT_TRUE(engine_->runner().commit().ok());
+// Many settings, and what they need beside the parameters.
+std::vector<TokenChoice> settings_of_choices() {
+  static const std::pair<TokenId, float> kBias[] = {{3, 2.0f}, {40, -5.0f}, {-1, 1.0f}};
+  static const SeenToken kSeen[] = {{1, 0}, {3, 2}, {17, 1}, {100000000, 1}};
+  static const std::vector<std::uint32_t> kMask(64, 0x01010101u);
+  std::vector<TokenChoice> choices;
+  for (const double temperature : {0.0, 0.05, 1.0, 3.0}) {
+    for (const int top_k : {0, 1, 5, 200}) {
+      for (const double top_p : {1.0, 0.9, 1e-6}) {
+        for (const double min_p : {0.0, 0.1}) {
+          TokenChoice choice;
+          choice.temperature = temperature;
+          choice.top_k = top_k;
+          choice.top_p = top_p;
+          choice.min_p = min_p;
+          choice.uniform = uniform_at(5, choices.size());
+          const std::size_t kind = choices.size() % 5;
+          if (kind == 1) choice.bias = kBias;
+          if (kind == 2) choice.mask = kMask;
+          if (kind == 3) {
+            choice.seen = kSeen;
+            choice.repetition_penalty = 1.2;
+            choice.frequency_penalty = 0.3;
+          }
+          if (choices.size() % 3 == 0) choice.top_logprobs = static_cast<int>(choices.size() % 7);
+          choices.push_back(choice);
+        }
+      }
+    }
   }
+  return choices;
+}
+
+// What the device chooses is what the host would choose of the same logits, whoever is in the
+// batch: eight rows, each with another setting, and then each alone.
+TEST_P(CudaEngine, TheDeviceChoosesWhatTheCpuWould) {
+  const std::vector<TokenChoice> settings = settings_of_choices();
+  const std::vector<TokenId> text = random_prompt(*engine_, 70, 9);
+  Sampler sampler;
+  for (std::size_t first = 0; first < settings.size(); first += 8) {
+    std::vector<Sequence> sequences;
+    std::vector<StepRow> rows;
+    for (int r = 0; r < 8; ++r) sequences.push_back(begin(*engine_, text));
+    for (int r = 0; r < 8; ++r) {
+      rows.push_back({&sequences[static_cast<std::size_t>(r)], 4 + 3 * r, Phase::prefill, 1});
+      ASSERT_TRUE(engine_->prepare(rows.back()).ok());
+    }
+    const auto logits = engine_->runner().evaluate(rows);
+    ASSERT_TRUE(logits.ok()) << logits.error().message;
+    std::vector<ChosenToken> expected;
+    const std::span<const TokenChoice> choices = std::span(settings).subspan(first, 8);
+    for (int r = 0; r < 8; ++r) {
+      expected.push_back(sampler.choose(engine_->runner().logits_row(*logits, r),
+                                        choices[static_cast<std::size_t>(r)]));
+    }
+    sequences.clear();
+    for (int r = 0; r < 8; ++r) sequences.push_back(begin(*engine_, text));
+    for (int r = 0; r < 8; ++r) {
+      rows[static_cast<std::size_t>(r)].sequence = &sequences[static_cast<std::size_t>(r)];
+      ASSERT_TRUE(engine_->prepare(rows[static_cast<std::size_t>(r)]).ok());
+    }
+    ASSERT_TRUE(engine_->runner().launch(rows).ok());
+    ASSERT_TRUE(engine_->runner().choose(choices).ok());
+    const auto chosen = engine_->runner().take();
+    ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+    ASSERT_TRUE(engine_->runner().commit().ok());
+    for (std::size_t r = 0; r < 8; ++r) {
+      const ChosenToken& token = (*chosen)[r];
+      ASSERT_FALSE(token.error) << token.error->message;
+      EXPECT_EQ(token.token, expected[r].token) << first + r;
+      ASSERT_EQ(token.logprobs.has_value(), expected[r].logprobs.has_value());
+      if (!token.logprobs) continue;
+      EXPECT_NEAR(token.logprobs->logprob, expected[r].logprobs->logprob, 1e-6);
+      ASSERT_EQ(token.logprobs->top.size(), expected[r].logprobs->top.size());
+      for (std::size_t i = 0; i < token.logprobs->top.size(); ++i) {
+        EXPECT_EQ(token.logprobs->top[i].token, expected[r].logprobs->top[i].token);
+      }
+    }
+  }
+}
+
+// A mask that allows nothing is an error of its row alone.
+TEST_P(CudaEngine, AMaskThatAllowsNothingEndsItsRowAlone) {
+  std::vector<Sequence> sequences;
+  std::vector<StepRow> rows;
+  for (int r = 0; r < 2; ++r) sequences.push_back(begin(*engine_, random_prompt(*engine_, 20, 1)));
+  for (Sequence& sequence : sequences) {
+    rows.push_back({&sequence, 20, Phase::prefill, 1});
+    ASSERT_TRUE(engine_->prepare(rows.back()).ok());
+  }
+  const std::vector<std::uint32_t> nothing(64, 0);
+  TokenChoice choices[2];
+  choices[0].mask = nothing;
+  choices[1].uniform = 0.5;
+  ASSERT_TRUE(engine_->runner().launch(rows).ok());
+    ASSERT_TRUE(engine_->runner().choose(choices).ok());
+  const auto chosen = engine_->runner().take();
+  ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+  ASSERT_TRUE((*chosen)[0].error);
+  EXPECT_TRUE((*chosen)[0].finite);
+  EXPECT_FALSE((*chosen)[1].error);
+  ASSERT_TRUE(engine_->runner().commit().ok());
+}
+
+// The next step launched before the tokens of this one are read: nothing that a request gets
+// differs. End tokens come while the step behind runs.
+TEST_P(CudaEngine, OverlapChangesNothing) {
+  EngineOptions options = options_;
+  options.deterministic = true;
+  std::vector<std::vector<TokenId>> outputs[2];
+  std::vector<double> logprobs[2];
+  for (const bool overlap : {false, true}) {
+    options.overlap = overlap;
+    const auto engine = make_engine(options);
+    Scheduler scheduler(*engine);
+    for (unsigned i = 0; i < 12; ++i) {
+      SamplingParams params;
+      params.temperature = i % 3 == 0 ? 0 : 0.9;
+      params.top_k = i % 4 == 1 ? 20 : 0;
+      params.top_p = i % 4 == 2 ? 0.9 : 1.0;
+      params.seed = i;
+      GenerationRequest request{random_prompt(*engine, 5 + 9 * static_cast<int>(i), i), params,
+                                20 + 7 * static_cast<int>(i % 5), i % 2 == 0};
+      if (i % 2 == 1) {
+        for (TokenId token = 0; token < 40; ++token) request.stop_token_ids.push_back(token);
+      }
+      if (i == 5) request.top_logprobs = 3;
+      if (i == 6) request.sampling.frequency_penalty = 0.4;
+      ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
+    }
+    int ahead = 0;
+    std::vector<Finished> finished;
+    while (!scheduler.idle()) {
+      auto events = scheduler.step();
+      ASSERT_TRUE(events.ok()) << events.error().message;
+      ahead += engine->launched().empty() ? 0 : 1;
+      for (const auto& token : events->tokens) {
+        if (token.logprobs) logprobs[overlap ? 1 : 0].push_back(token.logprobs->logprob);
+      }
+      for (Finished& each : events->finished) {
+        each.sequence = Sequence{};
+        finished.push_back(std::move(each));
+      }
+    }
+    EXPECT_EQ(ahead > 10, overlap);
+    std::sort(finished.begin(), finished.end(),
+              [](const Finished& a, const Finished& b) { return a.request < b.request; });
+    for (const Finished& each : finished) {
+      EXPECT_NE(each.reason, FinishReason::error);
+      outputs[overlap ? 1 : 0].push_back(each.output);
+    }
+    expect_all_free(*engine);
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+  EXPECT_EQ(logprobs[0], logprobs[1]);
 }
 
 // Two models that round activations to bf16 are this far from each other; see

@@ -36,6 +36,8 @@ struct alignas(16) float4 {
 };
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
+inline double __longlong_as_double(long long i) { return std::bit_cast<double>(i); }
+inline long long __double_as_longlong(double d) { return std::bit_cast<long long>(d); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float x, float y) { return x / y; }

@@ -117,8 +117,9 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
   int reused = 0;
   int restored = 0;
   int paused = 0;
+  int stopped = 0;
   for (unsigned seed = 0; seed < static_cast<unsigned>(tests::rounds(6)); ++seed) {
-    std::mt19937 random(seed);
+    std::mt19937 random(seed), ends(seed + 1000);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
     const auto engine = make_engine(options);
     PrefixCache cache(engine->memory(), engine->ops(),
@@ -127,6 +128,7 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
     scheduling.policy = setting.policy;
     scheduling.cache = &cache;
     scheduling.track_interval = setting.track_interval;
+    scheduling.overlap = seed % 3 == 2 ? Overlap::off : Overlap::always;
     if (setting.spare_pages >= 0) scheduling.promised_tokens = 4;
     Scheduler scheduler(*engine, scheduling);
 
@@ -155,6 +157,12 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
         request.ignore_eos = true;
         request.choices = below(6) == 0 ? 2 + below(2) : 1;
         request.priority = below(3);
+        // One token in sixteen ends it.
+        const int vocab_size = engine->config().vocab_size;
+        const auto draw = static_cast<int>(ends() % 48);
+        for (int token = draw < 16 ? draw : vocab_size; token < vocab_size; token += 16) {
+          request.stop_token_ids.push_back(token);
+        }
         if (below(2) == 0) {
           request.branch_points = {below(static_cast<int>(request.prompt.size())), 7};
         }
@@ -176,9 +184,16 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
       for (const Finished& finished : events->finished) {
         Asked& request = asked.at(finished.request);
         if (finished.reason == FinishReason::cancelled && request.cancelled) continue;
-        ASSERT_EQ(finished.reason, FinishReason::length)
+        std::vector<TokenId> expected = cold.output(request.request, finished.choice);
+        const auto& stops = request.request.stop_token_ids;
+        const auto end =
+            std::find_first_of(expected.begin(), expected.end(), stops.begin(), stops.end());
+        ASSERT_EQ(finished.reason,
+                  end == expected.end() ? FinishReason::length : FinishReason::stop)
             << setting.name << (finished.error ? finished.error->message : "");
-        ASSERT_EQ(finished.output, cold.output(request.request, finished.choice))
+        stopped += end == expected.end() ? 0 : 1;
+        expected.erase(end, expected.end());
+        ASSERT_EQ(finished.output, expected)
             << setting.name << " seed " << seed << " request " << finished.request.value
             << " choice " << finished.choice << " reused " << finished.reused_tokens << " of "
             << finished.prompt_tokens;
@@ -194,6 +209,7 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
     expect_all_free(*engine);
     EXPECT_EQ(cache.host_bytes(), 0);
   }
+  EXPECT_GT(stopped, 0);
   if (tests::kSanitized) return;  // one round need not come to everything
   if (setting.spare_pages < 0) {
     EXPECT_GT(reused, 0);

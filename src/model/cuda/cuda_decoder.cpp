@@ -18,6 +18,7 @@
 #include "model/cuda/paged_attention.h"
 #include "model/cuda/step_graphs.h"
 #include "model/cuda/step_tables.h"
+#include "model/cuda/token_choices.h"
 #include "model/rope.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/launch.h"
@@ -69,6 +70,9 @@ class CudaDecoder final : public Model {
     auto tables = StepTables::make();
     if (!tables) return tables.error();
     tables_.emplace(std::move(*tables));
+    auto choices = TokenChoices::make(sizes_.rows, sizes_.logit_rows, config_.vocab_size, stream_);
+    if (!choices) return choices.error();
+    choices_.emplace(std::move(*choices));
     if (config_.attention.heads > 0) {
       auto attention = PagedAttention::make(config_.attention, sizes_.page_tokens, sizes_.rows,
                                             AttentionOrder{options_.deterministic, 0});
@@ -117,7 +121,7 @@ class CudaDecoder final : public Model {
   DraftHead* draft_head() override { return draft_head_.get(); }
   void observe(LayerObserver observer) override { observer_ = std::move(observer); }
 
-  bool picks_best() const override { return true; }
+  bool chooses_tokens() const override { return true; }
 
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
                  const HiddenTaps& hidden) override {
@@ -130,21 +134,38 @@ class CudaDecoder final : public Model {
     return {};
   }
 
-  Status forward_best(const Batch& batch, const SequenceViews& memory, std::span<TokenId> best,
-                      const HiddenTaps& hidden) override {
+  Status launch(const Batch& batch, const SequenceViews& memory,
+                const HiddenTaps& hidden) override {
+    std::size_t logit_rows = 0;
+    for (const BatchRow& row : batch.rows) logit_rows += static_cast<std::size_t>(row.logits);
     REPLAYSSM_TRY(check_batch(batch, memory,
-                              best.size() * static_cast<std::size_t>(config_.vocab_rows), config_,
+                              logit_rows * static_cast<std::size_t>(config_.vocab_rows), config_,
                               options_));
+    if (choices_->launched() > (hidden.taps.empty() ? 1 : 0)) {
+      return refuse("launch: steps that are not taken", choices_->launched(),
+                    hidden.taps.empty() ? "at most one" : "none, with hidden states");
+    }
     REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
-    if (batch.tokens.empty()) return {};
-    REPLAYSSM_TRY(evaluate(batch, memory));
-    static_assert(sizeof(TokenId) == sizeof(int));
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
-        best.data(), activations_.best, best.size_bytes(), cudaMemcpyDeviceToHost, stream_)));
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
-    hidden_copies_.widen(hidden.values);
-    return {};
+    hidden_ = hidden.values;
+    return batch.tokens.empty() ? Status{} : evaluate(batch, memory);
   }
+
+  Status choose(std::span<const TokenChoice> choices) override {
+    TokenChoiceArgs args;
+    args.logits = activations_.logits;
+    args.stride = config_.vocab_rows;
+    args.best_parts = activations_.best_parts;
+    args.chosen = activations_.best;
+    return settled(choices_->launch(choices, args));
+  }
+
+  Result<std::span<const ChosenToken>> take() override {
+    auto chosen = choices_->take();
+    if (chosen) hidden_copies_.widen(hidden_);
+    return chosen;
+  }
+
+  void forget_launched() override { choices_->forget_launched(); }
 
  private:
   Status begin_taps(const HiddenTaps& hidden, std::size_t tokens) {
@@ -170,9 +191,15 @@ class CudaDecoder final : public Model {
   }
 
   Status evaluate(const Batch& batch, const SequenceViews& memory) {
-    const Status started = start(batch, memory);
-    // What a failed step has queued still reads the tables that the next one writes.
-    if (!started) cudaStreamSynchronize(stream_);
+    return settled(start(batch, memory));
+  }
+
+  // What a failed step has queued still reads the tables that the next one writes.
+  Status settled(Status started) {
+    if (!started) {
+      cudaStreamSynchronize(stream_);
+      choices_->forget_launched();
+    }
     return started;
   }
 
@@ -221,8 +248,9 @@ class CudaDecoder final : public Model {
   Status launch_all(const SequenceViews& memory) {
     const int tokens = tables_->token_count();
     const int width = config_.hidden_size;
-    REPLAYSSM_TRY(launch_embed(
-        {tables_->tokens(), weights_.embedding.data, activations_.hidden, tokens, width}, stream_));
+    REPLAYSSM_TRY(launch_embed({tables_->tokens(), activations_.best, weights_.embedding.data,
+                                activations_.hidden, tokens, width},
+                               stream_));
     REPLAYSSM_TRY(hidden_copies_.copy(kTapEmbedding, activations_.hidden, tokens, stream_));
     REPLAYSSM_TRY(report("embedding", activations_.hidden, width));
     std::size_t linear = 0, attention = 0;
@@ -516,9 +544,11 @@ class CudaDecoder final : public Model {
   DeviceRope rope_;
   std::optional<Gemm> gemm_;
   std::optional<StepTables> tables_;
+  std::optional<TokenChoices> choices_;
   std::optional<PagedAttention> attention_;
   StepGraphs graphs_;
   HiddenCopies hidden_copies_;
+  std::span<float> hidden_;  // where the hidden states of the launched step go
   std::unique_ptr<DraftHead> draft_head_;
   Batch padded_;  // of the newest step that was padded
   LayerObserver observer_;

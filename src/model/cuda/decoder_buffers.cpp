@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/cuda/token_choice.h"
 #include "model/float8.h"
 
 namespace replayssm::cuda {
@@ -118,11 +119,25 @@ int float8_cols(const ModelConfig& config) {
                    config.intermediate_size});
 }
 
+// A mask and penalties of some hundred tokens for every row.
+std::int64_t choice_table_bytes(int rows, int logit_rows, int vocabulary) {
+  constexpr std::int64_t kChanges = 256;
+  const std::int64_t mask = (std::int64_t{vocabulary} + 31) / 32 * 4;
+  return logit_rows * std::int64_t{sizeof(RowChoice)} +
+         rows * (mask + kChanges * std::int64_t{sizeof(LogitChange)});
+}
+
+std::int64_t token_choice_bytes(int rows, int logit_rows, int vocabulary) {
+  return choice_table_bytes(rows, logit_rows, vocabulary) +
+         logit_rows * std::int64_t{sizeof(ChoiceBins) + sizeof(ChoiceList) + sizeof(RowLogprobs)};
+}
+
 std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& sizes,
                                   bool draft_head, bool fixed_order) {
   DecoderActivations unplaced;
   std::int64_t bytes = carve_activations(config, sizes, nullptr, unplaced);
   bytes += kProductWorkspaceBytes;
+  bytes += token_choice_bytes(sizes.rows, sizes.logit_rows, config.vocab_size);
   if (config.attention.heads > 0) {
     bytes += kAttentionListBytes;
     if (!fixed_order) bytes += attention_partial_bytes(config.attention, sizes.rows);

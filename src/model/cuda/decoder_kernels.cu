@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "core/dtype.h"
+#include "model/cuda/best_token.cuh"
 #include "model/cuda/decoder_math.cuh"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/overlapped_launch.h"
@@ -18,7 +19,8 @@ __device__ __forceinline__ void enter_after_previous() {
 }
 
 __global__ void embed_kernel(const __grid_constant__ EmbedArgs args) {
-  const int token = args.tokens[blockIdx.x];
+  int token = args.tokens[blockIdx.x];
+  if (token < -1) token = args.chosen[-2 - token];  // token_chosen_in()
   bf16* const out = args.out + static_cast<int64_t>(blockIdx.x) * args.width;
   for (int i = static_cast<int>(threadIdx.x) * kOctet; i < args.width;
        i += static_cast<int>(blockDim.x) * kOctet) {
@@ -137,27 +139,8 @@ __global__ void random_kernel(const __grid_constant__ RandomArgs args) {
   }
 }
 
-// The larger logit, of equal ones the earlier token. Token -1: none yet; -2: a logit was not
-// finite, which nothing outdoes.
-constexpr int kNoToken = -1, kBroken = -2;
-__device__ __forceinline__ BestToken better(const BestToken& a, const BestToken& b) {
-  if (a.token == kBroken || b.token == kNoToken) return a;
-  if (b.token == kBroken || a.token == kNoToken) return b;
-  const bool first = a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-  return first ? a : b;
-}
-__device__ __forceinline__ BestToken best_of_warp(BestToken best) {
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    best = better(best, {__shfl_xor_sync(0xffffffffu, best.logit, distance),
-                         __shfl_xor_sync(0xffffffffu, best.token, distance)});
-  }
-  return best;
-}
-
-constexpr int kBestThreads = 256;
 __global__ void best_of_part_kernel(const __grid_constant__ BestTokenArgs args) {
-  __shared__ BestToken warps[kBestThreads / kWarp];
+  __shared__ BestToken warps[kBestWarps];
   enter_after_previous();
   const float* const logits = args.logits + static_cast<int64_t>(blockIdx.y) * args.stride;
   const int thread = static_cast<int>(threadIdx.x);
@@ -172,11 +155,7 @@ __global__ void best_of_part_kernel(const __grid_constant__ BestTokenArgs args) 
     broken = broken || !isfinite(logit);
     if (logit > best.logit) best = {logit, i};
   }
-  best = best_of_warp({best.logit, broken ? kBroken : best.token});
-  if (thread % kWarp == 0) warps[thread / kWarp] = best;
-  __syncthreads();
-  if (thread >= kWarp) return;
-  best = best_of_warp(thread < kBestThreads / kWarp ? warps[thread] : BestToken{0, kNoToken});
+  best = best_of_block({best.logit, broken ? kBroken : best.token}, warps);
   if (thread == 0) args.parts[blockIdx.y * kBestParts + blockIdx.x] = best;
 }
 

@@ -15,9 +15,13 @@
 
 namespace replayssm::cuda {
 
-// out[i] = table[tokens[i]]; zeros for a negative token.
+// In the place of a token: the one that the step before chose for its row of logits of this number.
+constexpr int token_chosen_in(int row) { return -2 - row; }
+
+// out[i] = table[tokens[i]]; zeros for token -1, or if that was chosen.
 struct EmbedArgs {
-  const int* tokens = nullptr;  // [count]
+  const int* tokens = nullptr;  // [count] or token_chosen_in()
+  const int* chosen = nullptr;  // [rows of logits of the step before]; may be null without those
   const bf16* table = nullptr;  // [vocabulary, width]
   bf16* out = nullptr;          // [count, width]
   int count = 0;

@@ -1,6 +1,7 @@
 #include "model/cuda/paged_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <flashinfer/attention/default_prefill_params.cuh>
@@ -14,6 +15,7 @@
 #include "model/cuda/decoder_buffers.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/device_memory.h"
+#include "ops/cuda/pinned_buffer.h"
 
 namespace replayssm::cuda {
 namespace {
@@ -57,11 +59,6 @@ cudaError_t run_head_dim(std::int64_t tile, int first_position, const Params& pa
   return cudaErrorInvalidValue;
 }
 
-// Owns pinned host memory.
-struct PinnedDeleter {
-  void operator()(void* memory) const { cudaFreeHost(memory); }
-};
-
 template <class T>
 T* mutable_pointer(const T* pointer) {
   return const_cast<T*>(pointer);
@@ -75,7 +72,14 @@ struct PagedAttention::Implementation {
   AttentionOrder order;
   DeviceBuffer floats;
   DeviceBuffer integers;
-  std::unique_ptr<void, PinnedDeleter> pinned;
+  // A plan's lists on the host, for one plan of two: the copy of one may be on its way when the
+  // next is made.
+  struct Lists {
+    PinnedBuffer words;
+    Event copied;
+  };
+  std::array<Lists, 2> lists;
+  std::size_t newest = 0;
   fi::PrefillPlanInfo cut;
 
   bool whole_rows_are_faster(const AttentionRows& rows) const;
@@ -116,11 +120,11 @@ Status PagedAttention::Implementation::plan_whole_rows(const AttentionRows& rows
     }
   }
   const auto blocks = static_cast<int>(request.size());
-  int* const lists = static_cast<int*>(pinned.get());
+  int* const words_of_plan = lists[newest].words.as<int>();
   int used = 0;
   const auto place = [&](std::int64_t& offset, std::span<const int> values) {
     offset = std::int64_t{used} * std::int64_t{sizeof(int)};
-    std::copy(values.begin(), values.end(), lists + used);
+    std::copy(values.begin(), values.end(), words_of_plan + used);
     used += static_cast<int>(values.size());
   };
   const std::int64_t words = 3 * std::int64_t{blocks} + count + 2;
@@ -138,7 +142,7 @@ Status PagedAttention::Implementation::plan_whole_rows(const AttentionRows& rows
   cut.padded_batch_size = blocks;
   cut.total_num_rows = rows.query_start.back();
   cut.cta_tile_q = kWholeRowTile;
-  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(integers.as<void>(), lists,
+  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(integers.as<void>(), words_of_plan,
                                                static_cast<std::size_t>(used) * sizeof(int),
                                                cudaMemcpyHostToDevice, stream));
 }
@@ -171,9 +175,14 @@ Result<PagedAttention> PagedAttention::make(const AttentionShape& shape, int pag
   auto integers = DeviceBuffer::make(kAttentionListBytes);
   if (!integers) return integers.error();
   made->integers = std::move(*integers);
-  void* pinned = nullptr;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMallocHost(&pinned, kAttentionListBytes)));
-  made->pinned.reset(pinned);
+  for (Implementation::Lists& lists : made->lists) {
+    auto words = PinnedBuffer::make(static_cast<std::size_t>(kAttentionListBytes));
+    if (!words) return words.error();
+    lists.words = std::move(*words);
+    auto event = Event::make();
+    if (!event) return event.error();
+    lists.copied = std::move(*event);
+  }
   return PagedAttention(std::move(made));
 }
 
@@ -192,20 +201,27 @@ int uniform_queries(std::span<const int> query_start) {
 
 Status PagedAttention::plan(const AttentionRows& rows, bool graph, cudaStream_t stream) {
   Implementation& my = *implementation_;
+  my.newest = 1 - my.newest;
+  const Implementation::Lists& lists = my.lists[my.newest];
+  REPLAYSSM_TRY(lists.copied.wait());
   const auto count = static_cast<unsigned>(rows.query_start.size() - 1);
   const int uniform = graph ? uniform_queries(rows.query_start) : 0;
-  if (my.order.fixed || my.whole_rows_are_faster(rows)) return my.plan_whole_rows(rows, stream);
+  if (my.order.fixed || my.whole_rows_are_faster(rows)) {
+    REPLAYSSM_TRY(my.plan_whole_rows(rows, stream));
+    return lists.copied.record(stream);
+  }
   // Its checks throw.
   try {
-    return REPLAYSSM_CUDA_STATUS(fi::PrefillPlan<int>(
-        my.floats.as<void>(), my.floats.bytes(), my.integers.as<void>(), my.pinned.get(),
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(fi::PrefillPlan<int>(
+        my.floats.as<void>(), my.floats.bytes(), my.integers.as<void>(), lists.words.as<void>(),
         my.integers.bytes(), my.cut, mutable_pointer(rows.query_start.data()),
         mutable_pointer(rows.page_start.data()), static_cast<unsigned>(rows.query_start.back()),
         count, static_cast<unsigned>(my.shape.heads), static_cast<unsigned>(my.shape.kv_heads),
         static_cast<unsigned>(my.shape.head_dim), static_cast<unsigned>(my.shape.head_dim),
         static_cast<unsigned>(my.page_tokens), graph, sizeof(Number), /*window_left=*/-1,
         /*fixed_split_size=*/-1, /*disable_split_kv=*/false, /*num_colocated_ctas=*/0, uniform,
-        /*fixed_uniform_q_len=*/uniform > 0, stream));
+        /*fixed_uniform_q_len=*/uniform > 0, stream)));
+    return lists.copied.record(stream);
   } catch (const std::exception& error) {
     return Error{fmt::format("attention of {} rows, {} tokens: {}", count, rows.query_start.back(),
                              error.what())};

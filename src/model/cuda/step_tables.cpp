@@ -2,37 +2,47 @@
 
 #include <algorithm>
 
+#include "model/cuda/decoder_kernels.h"
 #include "ops/cuda/cuda_check.h"
 
 namespace replayssm::cuda {
 namespace {
 
-constexpr std::size_t kFirstWords = std::size_t{1} << 16;
+constexpr std::size_t kFirstWords = std::size_t{1} << 15;
 constexpr std::size_t kSectionWords = 4;  // sections begin at multiples of so many words
 
 }  // namespace
 
 Result<StepTables> StepTables::make() {
   StepTables tables;
+  for (Written& written : tables.written_) {
+    auto event = Event::make();
+    if (!event) return event.error();
+    written.copied = std::move(*event);
+  }
   REPLAYSSM_TRY(tables.reserve(kFirstWords));
   return tables;
 }
 
 Status StepTables::reserve(std::size_t words) {
-  if (words * sizeof(int) <= device_.bytes()) return {};
-  auto device = DeviceBuffer::make(words * sizeof(int));
-  if (!device) return device.error();
-  int* pinned = nullptr;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-      cudaMallocHost(reinterpret_cast<void**>(&pinned), words * sizeof(int))));
-  device_ = std::move(*device);
-  pinned_.reset(pinned);
+  const std::size_t bytes = words * sizeof(int);
+  Written& newest = written_[newest_];
+  if (bytes > newest.words.bytes()) {
+    auto pinned = PinnedBuffer::make(2 * bytes);
+    if (!pinned) return pinned.error();
+    newest.words = std::move(*pinned);
+  }
+  if (bytes > device_.bytes()) {
+    auto device = DeviceBuffer::make(2 * bytes);
+    if (!device) return device.error();
+    device_ = std::move(*device);
+  }
   return {};
 }
 
 const int* StepTables::section(std::span<const int> words) {
   const std::size_t at = used_;
-  std::copy(words.begin(), words.end(), pinned_.get() + at);
+  std::copy(words.begin(), words.end(), written_[newest_].words.as<int>() + at);
   used_ += (words.size() + kSectionWords - 1) / kSectionWords * kSectionWords;
   return device_.as<int>() + at;
 }
@@ -75,6 +85,7 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
         tokens[at] = -1;
         continue;
       }
+      if (n == 0 && row.chosen_in_row >= 0) tokens[at] = token_chosen_in(row.chosen_in_row);
       positions[at] = row.start.tokens + n;
       if (row.pages.empty()) continue;  // no attention layers
       const auto page = static_cast<std::size_t>(positions[at] / page_tokens);
@@ -99,7 +110,9 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
   // Tasks of chunks are fewer than their tokens plus rows, four words each.
   const std::size_t words =
       8 * tokens.size() + 16 * (batch.rows.size() + 8) + logit_tokens.size() + pages.size();
-  REPLAYSSM_TRY(reserve(words <= device_.bytes() / sizeof(int) ? words : 2 * words));
+  newest_ = 1 - newest_;
+  REPLAYSSM_TRY(written_[newest_].copied.wait());
+  REPLAYSSM_TRY(reserve(words));
   used_ = 0;
   tokens_ = section(tokens);
   positions_ = section(positions);
@@ -113,8 +126,10 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
   attention_.pages = section(pages);  // the only section of varying length: the last
   attention_.query_start = query_start_;
   attention_.page_start = page_start_;
-  return REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
-      device_.as<void>(), pinned_.get(), used_ * sizeof(int), cudaMemcpyHostToDevice, stream));
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(device_.as<void>(), written_[newest_].words.as<void>(),
+                                            used_ * sizeof(int), cudaMemcpyHostToDevice, stream)));
+  return written_[newest_].copied.record(stream);
 }
 
 }  // namespace replayssm::cuda

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <memory>
+#include <array>
 #include <span>
 #include <vector>
 
@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "ops/cuda/conv_args.h"
 #include "ops/cuda/device_memory.h"
+#include "ops/cuda/pinned_buffer.h"
 
 namespace replayssm::cuda {
 
@@ -30,13 +31,14 @@ class StepTables {
  public:
   static Result<StepTables> make();
 
-  // Sorts the batch and copies its numbers to the device, on `stream`. The call before must have
-  // finished there.
+  // Sorts the batch and copies its numbers to the device, on `stream`. Waits until the copy of the
+  // call before the one before has happened.
   Status write(const Batch& batch, int page_tokens, cudaStream_t stream);
 
   int token_count() const { return token_count_; }
   int logit_rows() const { return logit_rows_; }
-  const int* tokens() const { return tokens_; }              // [tokens] ids, -1 in null rows
+  // [tokens] ids, -1 in null rows, or token_chosen_in()
+  const int* tokens() const { return tokens_; }
   const int* positions() const { return positions_; }        // [tokens]
   const int* places() const { return places_; }              // [tokens], see HeadArgs
   const int* logit_tokens() const { return logit_tokens_; }  // [logit_rows] indices of tokens
@@ -45,16 +47,19 @@ class StepTables {
   const AttentionRows& attention() const { return attention_; }
 
  private:
-  struct PinnedDeleter {
-    void operator()(int* memory) const { cudaFreeHost(memory); }
+  // On the host, for one call of two.
+  struct Written {
+    PinnedBuffer words;
+    Event copied;
   };
   Status reserve(std::size_t words);
   const int* section(std::span<const int> words);
   StepRows rows_of(std::span<const RowTokens> rows);
 
-  std::unique_ptr<int, PinnedDeleter> pinned_;
+  std::array<Written, 2> written_;
+  std::size_t newest_ = 0;  // of these
   DeviceBuffer device_;
-  std::size_t used_ = 0;  // words of both
+  std::size_t used_ = 0;  // words of the newest
 
   int token_count_ = 0;
   int logit_rows_ = 0;
