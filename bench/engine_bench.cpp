@@ -101,8 +101,9 @@ struct Decoded {
   Texts texts;  // prompts with their outputs
   double prefill_tokens_per_s = 0;
   double accepted_length = 0;
-  std::int64_t planned_bytes = 0;
-  std::int64_t allocated_bytes = 0;
+  EngineMemory memory;
+  std::int64_t ring_bytes = 0;
+  std::int64_t slot_bytes = 0;
 };
 
 class EngineRun {
@@ -140,12 +141,19 @@ class EngineRun {
   // The first output token of every sequence comes out of this.
   Status prefill() {
     for (Sequence& sequence : sequences_) {
-      while (sequence.phase() == Phase::prefill) {
-        const StepRow row = Engine::next_row(sequence, longest_chunk());
-        REPLAYSSM_TRY(step({&row, 1}));
-      }
+      Status status;
+      prefill_us_.push_back(elapsed_us([&] { status = prefill(sequence); }));
+      REPLAYSSM_TRY(status);
     }
     return {};
+  }
+
+  double prefill_tokens_per_s() const {
+    const std::size_t left_out = prefill_us_.size() > 1 ? 1 : 0;
+    double us = 0;
+    for (std::size_t i = left_out; i < prefill_us_.size(); ++i) us += prefill_us_[i];
+    const auto prompts = static_cast<double>(prefill_us_.size() - left_out);
+    return prompts * options_.context / us * 1e6;
   }
 
   // One token a sequence, or a window. Without drafts the next step is launched before this one is
@@ -223,6 +231,14 @@ class EngineRun {
   }
 
  private:
+  Status prefill(Sequence& sequence) {
+    while (sequence.phase() == Phase::prefill) {
+      const StepRow row = Engine::next_row(sequence, longest_chunk());
+      REPLAYSSM_TRY(step({&row, 1}));
+    }
+    return {};
+  }
+
   int longest_chunk() const {
     const StepLimits& limits = engine_.runner().limits();
     return std::min(limits.chunk, limits.tokens);
@@ -276,6 +292,7 @@ class EngineRun {
   Engine& engine_;
   const EngineBenchOptions& options_;
   std::vector<Sequence> sequences_;
+  std::vector<double> prefill_us_;  // of each
 };
 
 EngineOptions engine_options(const EngineBenchOptions& options) {
@@ -306,8 +323,7 @@ Result<Decoded> decode(const EngineBenchOptions& options, const EngineOptions& a
   EngineRun run(engine, options);
   REPLAYSSM_TRY(run.admit());
   Status status;
-  const double prefill_us = elapsed_us([&] { status = run.prefill(); });
-  REPLAYSSM_TRY(status);
+  REPLAYSSM_TRY(run.prefill());
   // The first steps load a GPU's libraries and capture its graph. They are left out where enough
   // others are left.
   const int warm_up = options.outputs >= 8 * kWarmUpSteps ? kWarmUpSteps : 0;
@@ -322,12 +338,14 @@ Result<Decoded> decode(const EngineBenchOptions& options, const EngineOptions& a
   const SequenceCounters after = run.counters();
 
   Decoded decoded;
-  decoded.planned_bytes = engine.plan().used;
-  decoded.allocated_bytes = engine.allocated_bytes();
+  decoded.memory = {engine.plan().used, engine.allocated_bytes()};
+  const SequenceLayout& layout = engine.memory().layout();
+  decoded.ring_bytes =
+      options.batch * (layout.ring_bytes_per_row() + layout.conv_ring_bytes_per_row());
+  decoded.slot_bytes = layout.slot_bytes();
   decoded.texts = run.texts();
-  const double prompts = static_cast<double>(options.batch) * options.context;
   const auto outputs = static_cast<double>(run.tokens() - tokens_before);
-  decoded.prefill_tokens_per_s = prompts / prefill_us * 1e6;
+  decoded.prefill_tokens_per_s = run.prefill_tokens_per_s();
   DecodeTimes& times = decoded.times;
   double us = 0;
   for (const double each : steps) us += each;
@@ -401,8 +419,7 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
   if (!replay) return replay.error();
   report.replay = replay->times;
   if (!options.skip_prefill) report.prefill_tokens_per_s = replay->prefill_tokens_per_s;
-  report.planned_bytes = replay->planned_bytes;
-  report.allocated_bytes = replay->allocated_bytes;
+  report.memory = replay->memory;
 
   plain.recurrence = Recurrence::packed;
   const auto packed = decode(options, plain, nullptr, read);
@@ -414,8 +431,10 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
   const auto drafted = decode(options, engine_options(options), truth, read);
   if (!drafted) return drafted.error();
   const auto resolved = resolve_speculation(options.engine);
-  report.speculative =
-      SpeculativeTimes{drafted->times, resolved->window_max, drafted->accepted_length};
+  report.speculative = SpeculativeTimes{
+      drafted->times,           resolved->window_max,
+      drafted->accepted_length, drafted->memory,
+      drafted->ring_bytes,      options.batch * resolved->window_max * drafted->slot_bytes};
   return report;
 }
 

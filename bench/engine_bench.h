@@ -42,10 +42,22 @@ struct DecodeTimes {
   double fraction_of_bound = 0;
 };
 
+// Of everything an engine allocates, weights included.
+struct EngineMemory {
+  std::int64_t planned_bytes = 0;
+  // What is in use on a GPU after decoding, captured steps and libraries included; 0 on the cpu.
+  std::int64_t allocated_bytes = 0;
+};
+
 struct SpeculativeTimes {
   DecodeTimes decode;
   int window = 0;
   double accepted_length = 0;  // tokens that a window committed, in the mean
+  EngineMemory memory;
+  // What windows need of all rows: rings, those of convolutions too; and what they would need if
+  // every token of a window left a state behind instead.
+  std::int64_t ring_bytes = 0;
+  std::int64_t snapshot_bytes = 0;
 };
 
 struct EngineBenchReport {
@@ -53,10 +65,10 @@ struct EngineBenchReport {
   std::string gpu;    // empty on the cpu
   int threads = 0;
   std::int64_t weight_bytes = 0;
-  std::int64_t planned_bytes = 0;  // of everything the engine allocates, weights included
-  // What is in use on a GPU after decoding, captured steps and libraries included; 0 on the cpu.
-  std::int64_t allocated_bytes = 0;
-  std::optional<double> prefill_tokens_per_s;  // unless it was skipped
+  EngineMemory memory;  // with replay
+  // Unless it was skipped. Of all prompts but the first, where there are several: with it a GPU's
+  // libraries are loaded.
+  std::optional<double> prefill_tokens_per_s;
   DecodeTimes replay;
   DecodeTimes packed;  // --disable-linear-replayssm
   std::optional<SpeculativeTimes> speculative;

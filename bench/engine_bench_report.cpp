@@ -30,8 +30,11 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["state_dtype"] = name_of(o.engine.state_type);
   json["fold_block"] = o.engine.fold_block;
   json["weight_bytes"] = r.weight_bytes;
-  json["planned_bytes"] = r.planned_bytes;
-  json["allocated_bytes"] = r.gpu.empty() ? null : nlohmann::ordered_json(r.allocated_bytes);
+  const auto allocated = [&](const EngineMemory& memory) {
+    return r.gpu.empty() ? null : nlohmann::ordered_json(memory.allocated_bytes);
+  };
+  json["planned_bytes"] = r.memory.planned_bytes;
+  json["allocated_bytes"] = allocated(r.memory);
   json["prefill_tokens_per_s"] =
       r.prefill_tokens_per_s ? nlohmann::ordered_json(*r.prefill_tokens_per_s) : null;
   json["decode_tokens_per_s"] = r.replay.tokens_per_s;
@@ -54,6 +57,11 @@ nlohmann::ordered_json to_json(const EngineBenchOptions& o, const EngineBenchRep
   json["speculative_step_us"] = drafted ? nlohmann::ordered_json(drafted->decode.step_us) : null;
   json["ratio_to_plain"] =
       drafted ? nlohmann::ordered_json(drafted->decode.tokens_per_s / r.replay.tokens_per_s) : null;
+  json["speculative_planned_bytes"] =
+      drafted ? nlohmann::ordered_json(drafted->memory.planned_bytes) : null;
+  json["speculative_allocated_bytes"] = drafted ? allocated(drafted->memory) : null;
+  json["ring_bytes"] = drafted ? nlohmann::ordered_json(drafted->ring_bytes) : null;
+  json["snapshot_bytes"] = drafted ? nlohmann::ordered_json(drafted->snapshot_bytes) : null;
   json["ceiling_read_gb_per_s"] = r.ceilings.read_gb_per_s;
   json["date"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   json["commit"] = REPLAYSSM_COMMIT;
@@ -67,7 +75,8 @@ std::string to_text(const EngineBenchOptions& o, const EngineBenchReport& r) {
       "decode               {:10.1f} tokens/s, {:.0f} us a step, {:.2f} of the bound ({:.1f} "
       "GB/s)\n"
       "decode, replay off   {:10.1f} tokens/s, {:.0f} us a step; replay is {:.2f} times as fast\n",
-      o.batch, o.context, r.threads, format_bytes(r.weight_bytes), format_bytes(r.planned_bytes),
+      o.batch, o.context, r.threads, format_bytes(r.weight_bytes),
+      format_bytes(r.memory.planned_bytes),
       r.prefill_tokens_per_s ? fmt::format("{:.1f}", *r.prefill_tokens_per_s) : "skipped",
       r.replay.tokens_per_s, r.replay.step_us, r.replay.fraction_of_bound, r.ceilings.read_gb_per_s,
       r.packed.tokens_per_s, r.packed.step_us, r.replay.tokens_per_s / r.packed.tokens_per_s);

@@ -5,6 +5,7 @@ Drafts are made by the model's own head, then replaced by ones of which a given 
 what drafters guess is not measured here.
 
 Usage: bench_engine.py REPLAYSSM OUTPUT_DIRECTORY [--shape DIR] [--batches 1 4] [--accepted 1 2 3 4] [--draft-tokens 4]
+       bench_engine.py REPLAYSSM OUTPUT_DIRECTORY --device cuda --batches 1 8 32 128 --max-tokens 48
 """
 import argparse
 import json
@@ -53,15 +54,9 @@ def table(rows: list[dict]) -> list[str]:
     return lines
 
 
-def measure_gpu(args: argparse.Namespace, shape: str, batch: int, context: int) -> dict:
-    command = [
-        "bench", "engine", "--device", "cuda", "--load-format", "dummy", "--skip-prefill", "--batch", str(batch), "--context",
-        str(context), "--max-tokens", str(args.max_tokens), "--mamba-ssm-dtype", args.state_dtype, "--json",
-    ]
-    if args.window:
-        command += ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(args.window),
-                    "--simulated-accepted-length", str(args.accepted[0])]
-    found = subprocess.run([args.replayssm, *command, "--model-path", str(SHAPES / shape)], capture_output=True, text=True)
+def measure_gpu(replayssm: str, shape: str, *options: str) -> dict:
+    command = ["bench", "engine", "--device", "cuda", "--load-format", "dummy", *options, "--json"]
+    found = subprocess.run([replayssm, *command, "--model-path", str(SHAPES / shape)], capture_output=True, text=True)
     if found.returncode:
         raise SystemExit(f"{' '.join(command)}: {found.stderr.strip()}")
     row = json.loads(found.stdout)
@@ -70,38 +65,108 @@ def measure_gpu(args: argparse.Namespace, shape: str, batch: int, context: int) 
     return row
 
 
+def gpu_rows(args: argparse.Namespace) -> list[dict]:
+    def decode(shape: str, batch: int, context: int, *options: str) -> dict:
+        state = ["--mamba-ssm-dtype", args.state_dtype]
+        return measure_gpu(args.replayssm, shape, "--skip-prefill", "--batch", str(batch), "--context", str(context),
+                           "--max-tokens", str(args.max_tokens), *state, *options)
+
+    def drafted(shape: str, batch: int, algorithm: str, window: int, accepted: float) -> dict:
+        # What is accepted is simulated with the text of plain decoding, which must come out again.
+        return decode(shape, batch, 256, "--deterministic", "--speculative-algorithm", algorithm, "--speculative-num-draft-tokens",
+                      str(window), "--simulated-accepted-length", str(accepted))
+
+    rows = []
+    if "decode" in args.parts:
+        rows += [decode(s, b, c) for s in args.shapes for c in args.contexts for b in args.batches]
+    if "prefill" in args.parts:
+        rows += [measure_gpu(args.replayssm, s, "--batch", "4", "--context", "2048", "--max-tokens", "8",
+                             "--mamba-ssm-dtype", args.state_dtype) for s in args.shapes]
+    if "drafts" in args.parts:
+        rows += [drafted("gdn-4b", b, "EAGLE", 4, 3) for b in (1, 32)]
+        rows += [drafted("gdn-4b", b, "NGRAM", 8, 4) for b in (1, 32)]
+        rows += [drafted("gdn-27b", 32, "NGRAM", 8, 4)]
+    return rows
+
+
+DECODE_HEAD = [
+    "# Whole models on a GPU",
+    "",
+    "Written by `tools/bench_engine.py` from `h200-engine.json`, which has the command, the commit, the date and the GPU of",
+    "every row. Random weights of the shapes in `bench/shapes`, made on the GPU.",
+    "",
+    "## Decode",
+    "",
+    "Sequences begin behind a context of random numbers. The bound is what a step has to read and write (weights, states, keys",
+    "and values) at the read ceiling of the same run. Tokens per second are those of all sequences over all steps but the first",
+    "ones, in which libraries are loaded and graphs are captured; a median step is one without a fold. Planned and allocated:",
+    "device memory, weights included.",
+    "",
+    "| model | state | batch | context | replay tokens/s | of the bound | median step us | replay off, median step us | "
+    "replay / replay off, tokens/s | planned GiB | allocated GiB | commit |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+]
+PREFILL_HEAD = [
+    "",
+    "## Prompts",
+    "",
+    "One prompt after the other, in chunks; tokens per second of all but the first prompt, with which libraries are loaded.",
+    "",
+    "| model | state | prompts | tokens each | tokens/s | commit |",
+    "| --- | --- | --- | --- | --- | --- |",
+]
+DRAFTS_HEAD = [
+    "",
+    "## Drafts",
+    "",
+    "`--deterministic`. Drafts are made, then replaced by ones of which as many are right as a window is to commit in the mean:",
+    "what a step costs is real, what drafters guess is not measured here. Rings: what windows need of all sequences, those of the",
+    "convolutions included; snapshots: a state for every token of every window instead. Allocated: device memory with windows, and",
+    "what of it is more than without them.",
+    "",
+    "| model | state | batch | context | drafter | window | committed a window | tokens/s | without drafts | ratio | planned GiB | "
+    "allocated GiB | more | rings GiB | snapshots GiB | commit |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+]
+
+
+def gib(count: float) -> str:
+    return f"{count / 2**30:.2f}"
+
+
 def gpu_table(rows: list[dict]) -> list[str]:
-    lines = [
-        "# Decode with a whole model on a GPU",
-        "",
-        "Written by `tools/bench_engine.py` from `h200-engine.json`, which has the command, the commit, the date and the GPU of",
-        "every row. Random weights of the shapes in `bench/shapes`, made on the GPU; sequences begin behind a context of random",
-        "numbers. The bound is what a step has to read and write (weights, states, keys and values) at the read ceiling of the",
-        "same run. A median step is one without a fold; tokens per second are those of all sequences over all steps. Rows of",
-        "commits before the first steps were left out of the time also count those in which libraries are loaded and graphs are",
-        "captured, some 100 ms of the first mode that is run, replay: their medians say more. Planned and allocated: device",
-        "memory, weights included.",
-        "",
-        "| model | state | batch | context | replay tokens/s | median step us | bound / median step | replay off, median step us | "
-        "replay off / replay, medians | planned GiB | allocated GiB | commit |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for r in sorted(rows, key=lambda r: (r["model"], r["state_dtype"], r["context"], r["batch"])):
-        bound_us = r["bytes_per_step"] / r["ceiling_read_gb_per_s"] * 1e-3
+    rows = sorted(rows, key=lambda r: (r["model"], r["state_dtype"], r["context"], r["batch"], r["speculative_algorithm"] or ""))
+    lines = list(DECODE_HEAD)
+    for r in rows:
+        if r["prefill_tokens_per_s"] is not None or r["speculative_algorithm"] is not None:
+            continue
         lines.append(
             f"| {r['model']} | {r['state_dtype']} | {r['batch']} | {r['context']} | {r['decode_tokens_per_s']:.0f} | "
-            f"{r['step_us']:.0f} | {bound_us / r['step_us']:.2f} | {r['packed_step_us']:.0f} | "
-            f"{r['packed_step_us'] / r['step_us']:.2f} | {r['planned_bytes'] / 2**30:.1f} | "
-            f"{r['allocated_bytes'] / 2**30:.1f} | {r['commit']} |"
+            f"{r['fraction_of_bound']:.3f} | {r['step_us']:.0f} | {r['packed_step_us']:.0f} | {r['ratio_to_packed']:.3f} | "
+            f"{gib(r['planned_bytes'])} | {gib(r['allocated_bytes'])} | {r['commit']} |"
+        )
+    lines += PREFILL_HEAD
+    for r in rows:
+        if r["prefill_tokens_per_s"] is not None:
+            lines.append(f"| {r['model']} | {r['state_dtype']} | {r['batch'] - 1} | {r['context']} | "
+                         f"{r['prefill_tokens_per_s']:.0f} | {r['commit']} |")
+    lines += DRAFTS_HEAD
+    for r in rows:
+        if r["speculative_algorithm"] is None:
+            continue
+        allocated = r["speculative_allocated_bytes"]
+        lines.append(
+            f"| {r['model']} | {r['state_dtype']} | {r['batch']} | {r['context']} | {r['speculative_algorithm']} | {r['window']} | "
+            f"{r['accepted_length']:.2f} | {r['speculative_decode_tokens_per_s']:.0f} | {r['decode_tokens_per_s']:.0f} | "
+            f"{r['ratio_to_plain']:.2f} | {gib(r['speculative_planned_bytes'])} | {gib(allocated)} | "
+            f"{gib(allocated - r['allocated_bytes'])} | {gib(r['ring_bytes'])} | {gib(r['snapshot_bytes'])} | {r['commit']} |"
         )
     lines += ["", f"GPU: {', '.join(sorted({r['gpu'] for r in rows}))}."]
     return lines
 
 
 def gpu(args: argparse.Namespace) -> None:
-    rows = json.loads(args.rows.read_text()) if args.rows else []
-    for shape in args.shapes:
-        rows += [measure_gpu(args, shape, batch, context) for context in args.contexts for batch in args.batches]
+    rows = (json.loads(args.rows.read_text()) if args.rows else []) + gpu_rows(args)
     (args.out / "h200-engine.json").write_text(json.dumps(rows, indent=1) + "\n")
     (args.out / "h200-engine.md").write_text("\n".join(gpu_table(rows)) + "\n")
 
@@ -120,7 +185,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="*", default=["gdn-4b", "gdn-27b"], help="cuda: folders of bench/shapes")
     parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1024, 4096], help="cuda")
     parser.add_argument("--state-dtype", default="float32", help="cuda")
-    parser.add_argument("--window", type=int, default=0, help="cuda: tokens of a verified window, committing --accepted")
+    parser.add_argument("--parts", nargs="*", default=["decode", "prefill", "drafts"], help="cuda: which rows to measure")
     parser.add_argument("--rows", type=pathlib.Path, help="cuda: rows of an earlier run that are kept")
     args = parser.parse_args()
     if args.device == "cuda":
