@@ -154,8 +154,7 @@ bool Scheduler::may_launch_ahead() const {
   const bool wanted = options_.overlap == Overlap::always ||
                       (options_.overlap == Overlap::beside_host && engine_.runs_beside_host());
   // Only what was logged is taken back for nothing when a sequence has ended.
-  if (!wanted || !engine_.options().overlap ||
-      engine_.options().recurrence != Recurrence::replay) {
+  if (!wanted || !engine_.options().overlap || engine_.options().recurrence != Recurrence::replay) {
     return false;
   }
   const std::span<const StepRow> launched = engine_.launched();

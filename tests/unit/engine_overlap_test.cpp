@@ -54,8 +54,8 @@ std::shared_ptr<const grammar::ReasoningGate> words_of_ten() {
 }
 
 // Steps until all is done; `between` is called before each step with its number.
-Served serve(Engine& engine, Scheduler& scheduler,
-        const std::function<void(int)>& between = [](int) {}) {
+Served serve(
+    Engine& engine, Scheduler& scheduler, const std::function<void(int)>& between = [](int) {}) {
   Served result;
   for (int n = 0; n == 0 || !scheduler.idle(); ++n) {
     between(n);

@@ -69,8 +69,7 @@ class CudaDecoder final : public Model {
     auto tables = StepTables::make();
     if (!tables) return tables.error();
     tables_.emplace(std::move(*tables));
-    auto choices =
-        TokenChoices::make(sizes_.rows, sizes_.logit_rows, config_.vocab_size, stream_);
+    auto choices = TokenChoices::make(sizes_.rows, sizes_.logit_rows, config_.vocab_size, stream_);
     if (!choices) return choices.error();
     choices_.emplace(std::move(*choices));
     if (config_.attention.heads > 0) {

@@ -126,9 +126,9 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
   attention_.pages = section(pages);  // the only section of varying length: the last
   attention_.query_start = query_start_;
   attention_.page_start = page_start_;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
-      device_.as<void>(), written_[newest_].words.as<void>(), used_ * sizeof(int),
-      cudaMemcpyHostToDevice, stream)));
+  REPLAYSSM_TRY(
+      REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(device_.as<void>(), written_[newest_].words.as<void>(),
+                                            used_ * sizeof(int), cudaMemcpyHostToDevice, stream)));
   return written_[newest_].copied.record(stream);
 }
 

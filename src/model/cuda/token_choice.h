@@ -14,10 +14,12 @@ struct ChoiceBins {
   std::uint32_t count[kChoiceBins];
 };
 
-// The candidates that the cuts of a row can leave, where they are at most so many; otherwise none.
+// Candidates of a row that goes by logits: those of all coarse bins that its cuts can leave, or,
+// where they are more than there is room for, of the last of these bins, or none.
 inline constexpr int kChoiceListed = 4096;
 struct ChoiceList {
-  std::uint32_t count;
+  std::uint32_t count;  // 0: there is no list
+  std::int32_t first_bin, last_bin;
   std::int32_t token[kChoiceListed];
 };
 
@@ -41,7 +43,7 @@ struct RowChoice {
   const std::uint32_t* mask = nullptr;  // device; null: every token
   LogitChange* changes = nullptr;       // device
   std::int32_t change_count = 0;
-  std::int32_t top_k = 0;               // 0: off, or not fewer than the candidates
+  std::int32_t top_k = 0;         // 0: off, or not fewer than the candidates
   std::int32_t draws = 0;         // not 0: a token is drawn; otherwise the best one stands
   std::int32_t by_logit = 0;      // not 0: in the order of logits, see token_choice.cuh
   std::int32_t top_logprobs = 0;  // alternatives; -1: no log-probabilities

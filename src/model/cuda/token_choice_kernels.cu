@@ -177,13 +177,24 @@ __global__ void sum_by_id_kernel(const __grid_constant__ TokenChoiceArgs args) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(gridDim.x * blockDim.x) / kWarp;
   const int width = from.ids_per_bin();
+  constexpr int kAhead = 4;
   for (int bin = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
        bin * width < args.vocabulary; bin += warps) {
     std::uint64_t sum = 0;
+    const int begin = bin * width + lane;
     const int end = min((bin + 1) * width, args.vocabulary);
-#pragma unroll 4
-    for (int token = bin * width + lane; token < end; token += kWarp) {
-      if (from.candidate(token)) sum += from.weight(from.logits[token]);
+    for (int first = begin; first < end; first += kAhead * kWarp) {
+      float logit[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int token = first + i * kWarp;
+        logit[i] = token < end ? from.logits[token] : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int token = first + i * kWarp;
+        if (token < end && from.candidate(token)) sum += from.weight(logit[i]);
+      }
     }
 #pragma unroll
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
@@ -216,9 +227,8 @@ __global__ void list_kernel(const __grid_constant__ TokenChoiceArgs args, bool l
   team.meet();
   sum_groups(team, bins, sums);
   const int alternatives = min(min(choice.top_logprobs, kChoiceAlternatives), args.vocabulary);
-  const ChoiceGoal goal = logprobs
-                              ? ChoiceGoal{static_cast<std::uint64_t>(alternatives) - 1, true}
-                              : goal_of(choice, sum_of(sums));
+  const ChoiceGoal goal = logprobs ? ChoiceGoal{static_cast<std::uint64_t>(alternatives) - 1, true}
+                                   : goal_of(choice, sum_of(sums));
   const ChoicePlace last = place_of(team, bins, sums, goal.target, goal.by_count);
   const Part part = part_of(args.vocabulary);
   list_candidates(team, from, last, part.begin, part.end, args.lists[row]);

@@ -74,8 +74,9 @@ ChosenToken chosen_token(int token, int alternatives, const RowLogprobs& given) 
     chosen.finite = token != kNotFinite;
     chosen.error = chosen.finite
                        ? Error{"logit mask: no token is allowed; expected at least one"}
-                       : Error{"logits: one that is not finite is not accepted; expected finite "
-                               "numbers"};
+                       : Error{
+                             "logits: one that is not finite is not accepted; expected finite "
+                             "numbers"};
     return chosen;
   }
   chosen.token = token;
@@ -155,8 +156,8 @@ Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArg
     steps.by_id = steps.by_id || (!choice.greedy() && choice.top_p >= 1);
     steps.by_logit = steps.by_logit || (!choice.greedy() && (choice.top_k > 0 || choice.top_p < 1));
     steps.logprobs = steps.logprobs || choice.top_logprobs;
-    steps.changes = steps.changes || choice.penalises() || !choice.bias.empty() ||
-                    !choice.mask.empty();
+    steps.changes =
+        steps.changes || choice.penalises() || !choice.bias.empty() || !choice.mask.empty();
     slot.alternatives.push_back(choice.top_logprobs.value_or(-1));
   }
   if (steps.draws || steps.logprobs || steps.changes) {
@@ -204,13 +205,12 @@ Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArg
     REPLAYSSM_TRY(launch_token_choice(args, steps, stream_));
   }
   const auto count = choices.size();
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(slot.tokens.as<int>(), args.chosen,
-                                                      count * sizeof(int), cudaMemcpyDeviceToHost,
-                                                      stream_)));
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
+      slot.tokens.as<int>(), args.chosen, count * sizeof(int), cudaMemcpyDeviceToHost, stream_)));
   if (steps.logprobs) {
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-        cudaMemcpyAsync(slot.logprobs.as<void>(), logprobs_.as<void>(),
-                        count * sizeof(RowLogprobs), cudaMemcpyDeviceToHost, stream_)));
+        cudaMemcpyAsync(slot.logprobs.as<void>(), logprobs_.as<void>(), count * sizeof(RowLogprobs),
+                        cudaMemcpyDeviceToHost, stream_)));
   }
   REPLAYSSM_TRY(slot.done.record(stream_));
   ++launched_;
