@@ -100,7 +100,11 @@ Status Engine::launch(std::span<const StepRow> rows) {
                             return asks_for_token_before(row);
                           });
     REPLAYSSM_TRY(runner_->launch(rows));
-    if (!flight.choice_waits) REPLAYSSM_TRY(choose(flight, ahead ? 1 : 0));
+    const Status said = flight.choice_waits ? Status{} : choose(flight, ahead ? 1 : 0);
+    if (!said) {
+      forget_launched();
+      return said;
+    }
   } else {
     const auto logits = runner_->evaluate(rows);
     if (!logits) return logits.error();
