@@ -33,7 +33,8 @@ struct EngineFlags {
   std::string step_rates;  // empty: measure
 
   // Adds --model-path, --device, --linear-replayssm-cache-len, --mamba-ssm-dtype, --dtype,
-  // --deterministic, --disable-cuda-graph, --disable-overlap-schedule, --threads and --cpu-isa; `with_replay_switch`: also
+  // --deterministic, --disable-cuda-graph, --disable-overlap-schedule, --threads and --cpu-isa;
+  // `with_replay_switch`: also
   // --disable-linear-replayssm.
   void add_to(CLI::App& command, bool with_replay_switch = true);
 

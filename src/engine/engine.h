@@ -43,8 +43,8 @@ struct StepResult {
   std::vector<SampledToken> tokens;  // in order, appended to sequence->tokens
   // Of the tokens that follow the row's, as far as they are prompt, if asked for.
   std::vector<TokenLogprobs> prompt_logprobs;
-  std::optional<Error> error;  // the sequence has ended and must be dropped
-  bool finite = true;          // false: logits that are not finite are the error
+  std::optional<Error> error;   // the sequence has ended and must be dropped
+  bool finite = true;           // false: logits that are not finite are the error
   Phase phase = Phase::decode;  // of the sequence's row
   int evaluated = 0;            // tokens of the row
   SequenceCounters cost;        // what the row has added to the sequence's counters
@@ -112,8 +112,8 @@ class Engine {
   // next step commits nothing and is left out of that step's results. At most two are launched.
   Status launch(std::span<const StepRow> rows);
   Result<std::vector<StepResult>> take();
-  // The rows of the newest launched step that is not taken, without those that have ended; empty:
-  // there is none.
+  // The rows of the newest launched step that is not taken, without a sequence where that has ended;
+  // empty: there is none.
   std::span<const StepRow> launched() const;
   // Whether the step after `row`'s can be launched before this one's token is known: rows of one
   // token each, and no drafter. Where a choice asks for the token before (penalties, constraints),
@@ -156,11 +156,11 @@ class Engine {
   Status set_step_rates();
   // A step between launch() and take().
   struct Flight {
-    std::vector<StepRow> rows;   // sequence null: it has ended
-    std::vector<int> first;      // positions of the rows' first tokens
-    std::vector<int> outputs;    // places of the rows at which an output token is chosen
-    bool chosen = false;         // without the host reading logits; otherwise from `logits`
-    bool choice_waits = false;   // for the tokens of the step before
+    std::vector<StepRow> rows;  // sequence null: it has ended
+    std::vector<int> first;     // positions of the rows' first tokens
+    std::vector<int> outputs;   // places of the rows at which an output token is chosen
+    bool chosen = false;        // without the host reading logits; otherwise from `logits`
+    bool choice_waits = false;  // for the tokens of the step before
     bool committed = false;
     std::vector<std::optional<Error>> failed;  // why a row's choice could not be said
     std::span<const float> logits;
@@ -199,7 +199,7 @@ class Engine {
   std::unique_ptr<Drafter> drafter_;
   std::optional<StepRates> step_rates_;
   Sampler sampler_;
-  std::deque<Flight> flights_;  // launched, not taken
+  std::deque<Flight> flights_;                // launched, not taken
   std::vector<std::vector<SeenToken>> seen_;  // of the choices of the step that is launched
 };
 

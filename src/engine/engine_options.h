@@ -25,7 +25,7 @@ struct EngineOptions {
   int window_max = 1;  // T_max; with a speculative algorithm, what follows from it
   SpeculationOptions speculation;
   bool deterministic = false;
-  int threads = 0;     // 0: one for each core
+  int threads = 0;      // 0: one for each core
   bool graphs = true;   // cuda: steps that come again are captured and replayed
   bool overlap = true;  // cuda: a scheduler launches the next step while one runs
 

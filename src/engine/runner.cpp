@@ -32,14 +32,12 @@ Status Runner::check(std::span<const StepRow> rows) const {
     const int drafts = static_cast<int>(row.drafts.size());
     const int waiting = sequence.waiting() + (chosen_in_row(sequence) >= 0 ? 1 : 0);
     if (row.tokens > waiting + drafts) {
-      return refuse(
-          "step: tokens of a row", row.tokens,
-          fmt::format("at most the {} that wait and {} drafts", waiting, drafts));
+      return refuse("step: tokens of a row", row.tokens,
+                    fmt::format("at most the {} that wait and {} drafts", waiting, drafts));
     }
     if (drafts > 0 && row.tokens != waiting + drafts) {
-      return refuse(
-          "step: tokens of a row with drafts", row.tokens,
-          fmt::format("all of the {} that wait and {} drafts", waiting, drafts));
+      return refuse("step: tokens of a row with drafts", row.tokens,
+                    fmt::format("all of the {} that wait and {} drafts", waiting, drafts));
     }
     if (row.logits < 0 || row.logits > row.tokens) {
       return refuse("step: logits of a row", row.logits, fmt::format("0 to {}", row.tokens));
@@ -80,9 +78,10 @@ Result<Runner::Begun> Runner::begin(std::span<const StepRow> rows) {
     const int chosen = chosen_in_row(sequence);
     if (chosen >= 0) {
       const Launched& before = launched_.back();
-      batch.tokens.push_back(model_.chooses_tokens()
-                                 ? 0
-                                 : std::max(0, before.chosen[static_cast<std::size_t>(chosen)].token));
+      batch.tokens.push_back(
+          model_.chooses_tokens()
+              ? 0
+              : std::max(0, before.chosen[static_cast<std::size_t>(chosen)].token));
     } else {
       const auto first = sequence.tokens.begin() + sequence.evaluated();
       batch.tokens.insert(batch.tokens.end(), first,

@@ -45,9 +45,9 @@ class Runner {
   // other error the rows' sequences must not be used again.
   Result<std::span<const float>> evaluate(std::span<const StepRow> rows);
 
-  // evaluate() in parts, which choose a token for every row of logits: on the device where the model
-  // does that, otherwise in choose(), which follows launch(). One step more may be launched before
-  // the oldest is taken: of rows whose sequences' newest token, one each, is what that step
+  // evaluate() in parts, which choose a token for every row of logits: on the device where the
+  // model does that, otherwise in choose(), which follows launch(). One step more may be launched
+  // before the oldest is taken: of rows whose sequences' newest token, one each, is what that step
   // chooses, see Sequence::waiting(). Errors as of evaluate().
   //   choices [sum of rows' logits]
   Status launch(std::span<const StepRow> rows);
@@ -64,8 +64,8 @@ class Runner {
   // the next evaluate().
   std::span<const float> hidden_of(int row) const;
 
-  // Moves every cursor of the rows that evaluate() or launch() was given last. `accepted` holds one number a row,
-  // chunks with all their tokens; empty: all tokens of every row.
+  // Moves every cursor of the rows that evaluate() or launch() was given last. `accepted` holds one
+  // number a row, chunks with all their tokens; empty: all tokens of every row.
   Status commit(std::span<const int> accepted = {});
 
   // Elements from one row of logits to the next; the first vocab_size of a row are meant.

@@ -31,7 +31,7 @@ enum class SchedulePolicy {
 enum class Overlap {
   off,
   beside_host,  // where steps run beside the host
-  always,       // also where the host computes them, which gains nothing: to prove that all is equal
+  always,  // also where the host computes them, which gains nothing: to prove that all is equal
 };
 
 struct SchedulerOptions {

@@ -154,16 +154,16 @@ bool Scheduler::may_launch_ahead() const {
   const bool wanted = options_.overlap == Overlap::always ||
                       (options_.overlap == Overlap::beside_host && engine_.runs_beside_host());
   // Only what was logged is taken back for nothing when a sequence has ended.
-  if (!wanted || !engine_.options().overlap ||
-      engine_.options().recurrence != Recurrence::replay) {
+  if (!wanted || !engine_.options().overlap || engine_.options().recurrence != Recurrence::replay) {
     return false;
   }
-  const std::span<const StepRow> launched = engine_.launched();
-  if (launched.size() != running_.size() ||
-      !std::all_of(launched.begin(), launched.end(),
-                   [&](const StepRow& row) { return engine_.may_precede(row); })) {
-    return false;
+  std::size_t going_on = 0;
+  for (const StepRow& row : engine_.launched()) {
+    if (row.sequence == nullptr) continue;
+    if (!engine_.may_precede(row)) return false;
+    ++going_on;
   }
+  if (going_on != running_.size()) return false;
   if (waiting_.empty()) return true;
   const Choice& next = *waiting_.front();
   return lacks(next, kAnyPriority) && !may_make_way(next);

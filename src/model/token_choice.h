@@ -34,7 +34,7 @@ struct TokenChoice {
   double repetition_penalty = 1.0;
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
-  double uniform = 0.0;  // the random number of this token, of [0, 1)
+  double uniform = 0.0;                  // the random number of this token, of [0, 1)
   std::span<const SeenToken> seen = {};  // no token twice
   LogitBias bias = {};
   LogitMask mask = {};

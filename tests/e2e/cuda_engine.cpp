@@ -302,7 +302,7 @@ TEST_P(CudaEngine, AMaskThatAllowsNothingEndsItsRowAlone) {
   choices[0].mask = nothing;
   choices[1].uniform = 0.5;
   ASSERT_TRUE(engine_->runner().launch(rows).ok());
-    ASSERT_TRUE(engine_->runner().choose(choices).ok());
+  ASSERT_TRUE(engine_->runner().choose(choices).ok());
   const auto chosen = engine_->runner().take();
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;
   ASSERT_TRUE((*chosen)[0].error);

@@ -54,8 +54,8 @@ std::shared_ptr<const grammar::ReasoningGate> words_of_ten() {
 }
 
 // Steps until all is done; `between` is called before each step with its number.
-Served serve(Engine& engine, Scheduler& scheduler,
-        const std::function<void(int)>& between = [](int) {}) {
+Served serve(
+    Engine& engine, Scheduler& scheduler, const std::function<void(int)>& between = [](int) {}) {
   Served result;
   for (int n = 0; n == 0 || !scheduler.idle(); ++n) {
     between(n);
@@ -163,7 +163,8 @@ TEST(Overlap, ARowThatEndsLeavesNothingOfTheStepAhead) {
       expect_all_free(*cached.engine);
     }
     EXPECT_EQ(runs[0].seen, runs[1].seen) << most_steps;
-    EXPECT_GT(runs[1].ahead, 0);
+    // All steps but the prompts' and the last: also those behind one in which a row has ended.
+    EXPECT_GE(runs[1].ahead, runs[1].steps - 5);
     for (const auto& [id, seen] : runs[1].seen) {
       EXPECT_EQ(seen.reason, FinishReason::stop);
     }

@@ -129,14 +129,30 @@ std::vector<float> random_row(std::mt19937& random, int kind, int size) {
   for (int i = 0; i < size; ++i) {
     const float x = normal(random);
     switch (kind) {
-      case 0: row.push_back(3 * x); break;
-      case 1: row.push_back(0.01f * x - 20); break;
-      case 2: row.push_back(std::round(x)); break;
-      case 3: row.push_back(1.5f); break;
-      case 4: row.push_back(1e30f * x); break;
-      case 5: row.push_back(i % 2 == 0 ? 0.0f : -0.0f); break;
-      case 6: row.push_back(i == size / 2 ? 40.0f : 1e-40f * x); break;
-      default: row.push_back(std::round(2 * x) + (i % 7 == 0 ? 8 : 0)); break;
+      case 0:
+        row.push_back(3 * x);
+        break;
+      case 1:
+        row.push_back(0.01f * x - 20);
+        break;
+      case 2:
+        row.push_back(std::round(x));
+        break;
+      case 3:
+        row.push_back(1.5f);
+        break;
+      case 4:
+        row.push_back(1e30f * x);
+        break;
+      case 5:
+        row.push_back(i % 2 == 0 ? 0.0f : -0.0f);
+        break;
+      case 6:
+        row.push_back(i == size / 2 ? 40.0f : 1e-40f * x);
+        break;
+      default:
+        row.push_back(std::round(2 * x) + (i % 7 == 0 ? 8 : 0));
+        break;
     }
   }
   return row;
@@ -205,11 +221,11 @@ TEST(TokenChoice, FindsItsPlaceAmongManyAlike) {
   Sampler sampler;
   EmulatedChoice emulated;
   std::mt19937 random(2);
-  for (const int kind : {1, 3, 5, 2}) {
+  for (const int kind : {0, 1, 3, 5, 2}) {
     const std::vector<float> row = random_row(random, kind, 60000);
     for (const double uniform : {0.0, 0.3, 0.77, 0.9999999}) {
       for (const int top_k : {0, 30000}) {
-        for (const double top_p : {1.0, 0.6}) {
+        for (const double top_p : {1.0, 0.6, 0.95}) {
           TokenChoice choice;
           choice.top_k = top_k;
           choice.top_p = top_p;

@@ -109,24 +109,25 @@ struct ChoiceRow {
   __device__ __forceinline__ int token_of(std::uint64_t key) const {
     return static_cast<int>(key & ((std::uint64_t{1} << token_bits) - 1));
   }
-  // Keys between which those of a coarse bin lie.
-  __device__ __forceinline__ void keys_of(int bin, std::uint64_t& low, std::uint64_t& high) const {
-    if (!by_logit) {
-      low = static_cast<std::uint64_t>(bin) * static_cast<std::uint64_t>(ids_per_bin());
-      high = low + static_cast<std::uint64_t>(ids_per_bin()) - 1;
-      return;
-    }
-    // What coarse_bin() rounds is far less than the slack.
-    const double width = 1.0 / kPerLogit;
-    const double top = static_cast<double>(largest) - bin * width;
-    const double slack = 0x1p-20 * (fabs(static_cast<double>(largest)) + (bin + 1) * width);
-    const double bottom = top - width - slack;
-    const bool last = bin == kChoiceBins - 1 || bottom < -FLT_MAX;
-    low = key(0, top + slack > FLT_MAX ? FLT_MAX : static_cast<float>(top + slack));
-    high = key((1 << token_bits) - 1, last ? -FLT_MAX : static_cast<float>(bottom));
+  // Of a row by logits: none of a bin is below, none above. What coarse_bin() rounds is far less
+  // than the slack.
+  __device__ __forceinline__ float least_of(int bin) const {
+    const double x = edge(bin + 1) - slack(bin);
+    return bin == kChoiceBins - 1 || x < -FLT_MAX ? -FLT_MAX : static_cast<float>(x);
+  }
+  __device__ __forceinline__ float most_of(int bin) const {
+    const double x = edge(bin) + slack(bin);
+    return x > FLT_MAX ? FLT_MAX : static_cast<float>(x);
   }
 
  private:
+  __device__ __forceinline__ double edge(int bin) const {
+    return static_cast<double>(largest) - bin / static_cast<double>(kPerLogit);
+  }
+  __device__ __forceinline__ double slack(int bin) const {
+    return 0x1p-20 *
+           (fabs(static_cast<double>(largest)) + (bin + 1) / static_cast<double>(kPerLogit));
+  }
   static constexpr float kPerLogit = 64.0f;  // coarse bins
 };
 
@@ -236,16 +237,22 @@ __device__ __forceinline__ std::uint64_t sum_of(const ChoiceSums& sums) {
   return sum;
 }
 
-// Of a row by logits: the elements of [begin, end) in bins up to the goal's, if those have few in
-// all.
+// Of a row by logits: the part of its list that lies in [begin, end). `last`: where its goal is.
 template <class Team>
 __device__ void list_candidates(const Team& team, const ChoiceRow& row, const ChoicePlace& last,
                                 int begin, int end, ChoiceList& list) {
-  if (last.before_count + last.count > kChoiceListed) return;
+  if (last.count > kChoiceListed) return;
+  const bool all = last.before_count + last.count <= kChoiceListed;
+  const int first_bin = all ? 0 : last.bin;
+  if (team.first()) {  // every block the same
+    list.first_bin = first_bin;
+    list.last_bin = last.bin;
+  }
+  const float least = row.least_of(last.bin);
   team.each_logit(row.logits, begin, end, [&](int token, float logit) {
-    if (row.candidate(token) && row.coarse_bin(token, logit) <= last.bin) {
-      list.token[team.next(list.count)] = token;
-    }
+    if (logit < least || !row.candidate(token)) return;
+    const int bin = row.coarse_bin(token, logit);
+    if (bin >= first_bin && bin <= last.bin) list.token[team.next(list.count)] = token;
   });
 }
 
@@ -291,9 +298,8 @@ class ChoiceSearch {
   // Adds the weights of the elements up to a goal's bin to the histogram, where they have not been
   // counted.
   __device__ void add_weights(const ChoiceGoal& goal) {
-    const ChoicePlace last =
-        place_of(team_, s_.coarse, s_.coarse_sums, goal.target, goal.by_count);
-    each_element(0, row_.vocabulary, [&](int token, float logit) {
+    const ChoicePlace last = place_of(team_, s_.coarse, s_.coarse_sums, goal.target, goal.by_count);
+    each_to_goal([&](int token, float logit) {
       const int bin = row_.coarse_bin(token, logit);
       if (bin > last.bin) return;
       const std::uint64_t weight = row_.weight(logit);
@@ -310,17 +316,22 @@ class ChoiceSearch {
     ChoiceRow likely = row_;
     likely.least = least * row_.unit();
     std::uint64_t mine = 0;
-    each_element(0, row_.vocabulary,
-                 [&](int, float logit) { mine += likely.weight(logit); });
+    each_to_goal([&](int, float logit) { mine += likely.weight(logit); });
     if (mine > 0) team_.add(s_.sum, mine);
     team_.meet();
     return s_.sum;
   }
 
-  // Of all elements up to a goal, or of the list.
+  // Of all elements up to the list's goal, and maybe others behind it.
   template <class Use>
-  __device__ void each_element(int begin, int end, const Use& use) {
-    if (list_.count > 0) {
+  __device__ void each_to_goal(const Use& use) {
+    each_element(list_.count > 0 && list_.first_bin == 0, 0, row_.vocabulary, use);
+  }
+
+ private:
+  template <class Use>
+  __device__ void each_element(bool listed, int begin, int end, const Use& use) {
+    if (listed) {
       team_.each(0, static_cast<int>(list_.count),
                  [&](int i) { use(list_.token[i], row_.logits[list_.token[i]]); });
     } else {
@@ -330,18 +341,21 @@ class ChoiceSearch {
     }
   }
 
- private:
   __device__ ChoiceElement find(std::uint64_t target, bool by_count) {
     ChoicePlace at = place_of(team_, s_.coarse, s_.coarse_sums, target, by_count);
     const int bin = at.bin;
     const int width = row_.ids_per_bin();
     const int begin = row_.by_logit ? 0 : bin * width;
     const int end = row_.by_logit ? row_.vocabulary : min(begin + width, row_.vocabulary);
-    std::uint64_t low = 0, high = 0;
-    row_.keys_of(bin, low, high);
+    const float least = row_.by_logit ? row_.least_of(bin) : -FLT_MAX;
+    const float most = row_.by_logit ? row_.most_of(bin) : FLT_MAX;
+    std::uint64_t low = row_.by_logit ? row_.key(0, most) : static_cast<std::uint64_t>(begin);
+    std::uint64_t high = row_.by_logit ? row_.key((1 << row_.token_bits) - 1, least)
+                                       : static_cast<std::uint64_t>(end) - 1;
+    const bool listed = list_.count > 0 && bin >= list_.first_bin && bin <= list_.last_bin;
     const auto each_left = [&](const auto& use) {
-      each_element(begin, end, [&](int token, float logit) {
-        if (row_.coarse_bin(token, logit) != bin) return;
+      each_element(listed, begin, end, [&](int token, float logit) {
+        if (logit < least || logit > most || row_.coarse_bin(token, logit) != bin) return;
         const std::uint64_t key = row_.key(token, logit);
         if (key >= low && key <= high) use(key, logit);
       });
@@ -448,7 +462,7 @@ __device__ void read_logprobs(const Team& team, int alternatives, const ChoiceRo
   const std::uint64_t last = search.at_count(static_cast<std::uint64_t>(wanted) - 1).key;
   if (team.first()) scratch.ranked = 0;
   team.meet();
-  search.each_element(0, row.vocabulary, [&](int token, float logit) {
+  search.each_to_goal([&](int token, float logit) {
     const std::uint64_t key = row.key(token, logit);
     if (key <= last) scratch.key[team.next(scratch.ranked)] = key;
   });

@@ -14,10 +14,12 @@ struct ChoiceBins {
   std::uint32_t count[kChoiceBins];
 };
 
-// The candidates that the cuts of a row can leave, where they are at most so many; otherwise none.
+// Candidates of a row that goes by logits: those of all coarse bins that its cuts can leave, or,
+// where they are more than there is room for, of the last of these bins, or none.
 inline constexpr int kChoiceListed = 4096;
 struct ChoiceList {
-  std::uint32_t count;
+  std::uint32_t count;  // 0: there is no list
+  std::int32_t first_bin, last_bin;
   std::int32_t token[kChoiceListed];
 };
 

@@ -47,7 +47,16 @@ struct BlockTeam {
   __device__ __forceinline__ void add(std::uint32_t& to, std::uint32_t more) const {
     atomicAdd(&to, more);
   }
+  // In shared memory, where hardware adds words only: the halves, with the carry of the lower one.
   __device__ __forceinline__ void add(std::uint64_t& to, std::uint64_t more) const {
+    std::uint32_t* const words = reinterpret_cast<std::uint32_t*>(&to);
+    const auto low = static_cast<std::uint32_t>(more);
+    const std::uint32_t before = atomicAdd(words, low);
+    const std::uint32_t high =
+        static_cast<std::uint32_t>(more >> 32) + (before + low < low ? 1 : 0);
+    if (high > 0) atomicAdd(words + 1, high);
+  }
+  __device__ __forceinline__ void add_outside(std::uint64_t& to, std::uint64_t more) const {
     static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
     atomicAdd(reinterpret_cast<unsigned long long*>(&to), more);
   }
@@ -160,7 +169,7 @@ __global__ void count_kernel(const __grid_constant__ TokenChoiceArgs args, bool 
   team.each(0, kChoiceBins, [&](int i) {
     if (bins.count[i] == 0) return;
     team.add(args.bins[row].count[i], bins.count[i]);
-    if (bins.sum[i] > 0) team.add(args.bins[row].sum[i], bins.sum[i]);
+    if (bins.sum[i] > 0) team.add_outside(args.bins[row].sum[i], bins.sum[i]);
   });
 }
 
@@ -177,13 +186,24 @@ __global__ void sum_by_id_kernel(const __grid_constant__ TokenChoiceArgs args) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(gridDim.x * blockDim.x) / kWarp;
   const int width = from.ids_per_bin();
+  constexpr int kAhead = 4;
   for (int bin = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
        bin * width < args.vocabulary; bin += warps) {
     std::uint64_t sum = 0;
+    const int begin = bin * width + lane;
     const int end = min((bin + 1) * width, args.vocabulary);
-#pragma unroll 4
-    for (int token = bin * width + lane; token < end; token += kWarp) {
-      if (from.candidate(token)) sum += from.weight(from.logits[token]);
+    for (int first = begin; first < end; first += kAhead * kWarp) {
+      float logit[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int token = first + i * kWarp;
+        logit[i] = token < end ? from.logits[token] : 0.0f;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int token = first + i * kWarp;
+        if (token < end && from.candidate(token)) sum += from.weight(logit[i]);
+      }
     }
 #pragma unroll
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {

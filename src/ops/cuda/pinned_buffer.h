@@ -58,8 +58,8 @@ class Event {
   }
   static Result<Event> make() {
     Event event;
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-        cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming)));
+    REPLAYSSM_TRY(
+        REPLAYSSM_CUDA_STATUS(cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming)));
     return Result<Event>(std::move(event));
   }
   Status record(cudaStream_t stream) const {
