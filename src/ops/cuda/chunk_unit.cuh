@@ -7,7 +7,7 @@
 
 #include "ops/cuda/chunk_layout.h"
 #include "ops/cuda/segment.cuh"
-#include "ops/cuda/state_tile.cuh"
+#include "ops/cuda/tile_solve.cuh"
 #include "ops/cuda/window_producer.cuh"
 
 namespace replayssm::cuda {
@@ -158,12 +158,8 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   ptx::sync_group(group_barrier);
   chunk_coefficients<Layout, kWarpsPerGroup>(args, segment, scratch, warp);
   ptx::sync_group(group_barrier);
-  WindowSums<Layout> sums{};
-  if (has_state) {
-    window_products<Layout>(shared.stage, segment, scratch.exchange, warp, scratch.products[warp],
-                            sums);
-  }
-  evaluate_segment<Layout>(segment, unit.first_value, scratch, warp, sums, write);
+  const StateRows<Layout> state = load_state<Layout>(shared.stage, warp, has_state);
+  evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, write);
   // The next segment overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
 }
@@ -279,8 +275,8 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
                                            typename Layout::Shared& shared, int warp) {
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   const int row = warp * 16;
-  StateTile state{};
-  if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
+  StateTile state[1] = {};
+  if (unit.has_state) state[0] = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -292,7 +288,7 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       TileSums<Layout> sums{};
-      tile_products(state, segment, sums);
+      tile_products(state[0], segment, sums);
       solve_tile(segment, unit.first_value, block.segments[s], warp,
                  TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
                    if (!last) return;
@@ -303,11 +299,11 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tile<Layout>(
+      fold_tiles<Layout>(
           {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
           unit.first_value + row, scratch, scratch.decay[0],
           [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count) store_tile(state, static_cast<bf16*>(unit.state_out) + row * kKeyDim);
+      if (b + 2 == count) store_tile(state[0], static_cast<bf16*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }

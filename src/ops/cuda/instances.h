@@ -107,4 +107,9 @@ inline int stages_max(const StepPlan& plan) {
   return visit_layout(plan, []<class Layout>(Layout) { return Layout::kUnitBatch; });
 }
 
+// The most consumer groups of a block that its kernel is built for.
+inline int groups_max(const StepPlan& plan) {
+  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kGroupsMax; });
+}
+
 }  // namespace replayssm::cuda

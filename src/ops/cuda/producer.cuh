@@ -134,6 +134,17 @@ __device__ __forceinline__ void describe_step(const StepArgs& args, int unit, co
   u.beta = args.beta + value_token;
 }
 
+// Copies `rows` rows of 128 bf16 from row_at(i) to rows first, first + 1, .. of `to`, each piece of
+// 16 bytes to its place (swizzled). All lanes: half of them a row.
+template <class RowAt>
+__device__ __forceinline__ void copy_swizzled_rows(bf16* to, int first, int rows, RowAt&& row_at) {
+  const int column = (ptx::lane() & 15) * 8;
+#pragma unroll 1
+  for (int i = ptx::lane() >> 4; i < rows; i += 2) {
+    ptx::copy_piece(to + swizzled<kKeyDim>(first + i, column), row_at(i) + column);
+  }
+}
+
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
@@ -145,7 +156,7 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
   const int first_row = u.first_row, records = u.records;
   if (ptx::copies_blocks()) {
     if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
-    if constexpr (Layout::kRecords > 0) {
+    if constexpr (Layout::kRecords > 0 && !Layout::kSwizzled) {
       for (int done = 0; done < records;) {
         const int row = (first_row + done) & (ring_rows - 1);
         const int rows = min(records - done, ring_rows - row);  // up to the ring's end
@@ -162,6 +173,14 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
         done += rows;
       }
     }
+  }
+  if constexpr (Layout::kSwizzled) {
+    const auto ring_row = [=](int i) { return ((first_row + i) & (ring_rows - 1)) * kKeyDim; };
+    static_assert(kKeyDim == kValueDim);
+    copy_swizzled_rows(stage.keys, 0, records, [&](int i) { return u.keys + ring_row(i); });
+    copy_swizzled_rows(stage.corrections, 0, records, [&](int i) {
+      return static_cast<const bf16*>(u.corrections) + ring_row(i);
+    });
   }
   if constexpr (Layout::kRecords > 0) {
     const int touched =
@@ -181,7 +200,8 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
   constexpr uint32_t kStateBytes = Layout::kRows * kKeyDim * sizeof(typename Layout::State);
-  return (u.has_state ? kStateBytes : 0u) + static_cast<uint32_t>(u.records) * kRecordBytes;
+  const uint32_t records = Layout::kSwizzled ? 0u : static_cast<uint32_t>(u.records);
+  return (u.has_state ? kStateBytes : 0u) + records * kRecordBytes;
 }
 
 // Units of packed_step and window_step.

@@ -49,6 +49,33 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
   ptx::sync_warp();
 }
 
+// Folds `count` records into the rows that the group's warps have in registers; `out` as in
+// FoldOperands, by way of the stage. Three group barriers.
+template <class Layout>
+__device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& staged, int count,
+                                                  typename Layout::Stage& stage,
+                                                  typename Layout::Scratch& scratch,
+                                                  StateTiles<Layout>& state, void* out, int warp,
+                                                  int group_barrier) {
+  ptx::sync_group(group_barrier);  // the products in the place of the keys are taken
+  write_fold_keys<Layout>(staged, count, scratch, warp);
+  const HeadDecays<Layout> decays = head_decays<Layout>(staged, count, 1.0f);
+  write_weights<Layout>(decays, scratch.weights[warp]);
+  ptx::sync_group(group_barrier);
+  const float* const weights = scratch.weights[warp];
+  fold_tiles<Layout>(
+      staged, count, warp * Layout::kRowsPerWarp, scratch, decays.total,
+      [&](int record) { return weights[record]; }, state.tiles);
+  ptx::sync_group(group_barrier);
+  if (out != nullptr) {
+#pragma unroll
+    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
+      store_tile(state.tiles[m], stage.state + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
+    }
+    store_rows<Layout>(stage, warp, static_cast<typename Layout::State*>(out));
+  }
+}
+
 // KDA, one thread a channel: each token's products with the records before it, and its decayed key
 // and query; two tokens at a time, so that one's sums fill the waits of the other's.
 template <class Layout, int kCount>
@@ -164,12 +191,12 @@ __device__ __forceinline__ void token_coefficients(const StepArgs& args, const T
   }
 }
 
-// Adds a record's contribution to the tokens from .. kCount - 1 of a segment.
-template <class Layout, int kCount>
+// Adds a record's contribution to the tokens from .. of a group.
+template <class Layout>
 __device__ __forceinline__ void add_record(const float* coefficients, float d, int from,
-                                           WindowSums<Layout>& sums) {
+                                           GroupSums<Layout>& sums) {
 #pragma unroll
-  for (int i = 0; i < kCount; i += 2) {
+  for (int i = 0; i < Layout::kTokenGroup; i += 2) {
     if (i + 1 < from) continue;
     const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * i);
     if (i >= from) {
@@ -181,66 +208,100 @@ __device__ __forceinline__ void add_record(const float* coefficients, float d, i
   }
 }
 
-// A segment's history, then its tokens one after the other: a token's d is what the later ones need
-// of it. kCount >= segment.count tokens are computed, without branches between them.
-// write(token, value, d as stored, output) is called for every token and value row of the unit.
-template <class Layout, int kCount, class Write>
-__device__ __forceinline__ void solve(const Segment<Layout>& segment, int first_value,
-                                      const typename Layout::Scratch& scratch, int warp,
-                                      WindowSums<Layout>& sums, Write&& write) {
+// A column of rows of corrections, one of eight values wide in a lane's hands; record 0 is a
+// multiple of eight where rows are swizzled.
+template <class Layout>
+struct CorrectionColumn {
+  typename Layout::State* rows;
+  int column;
+
+  // Where record `first` lies, a multiple of four, and from there the one `i` < 4 further.
+  __device__ __forceinline__ int four(int first) const {
+    if constexpr (Layout::kSwizzled) return swizzled<kValueDim>(first, column);
+    return first * kValueDim + column;
+  }
+  __device__ __forceinline__ static int of_four(int four, int i) {
+    if constexpr (Layout::kSwizzled) return (four ^ swizzled<0>(i, 0)) + i * kValueDim;
+    return four + i * kValueDim;
+  }
+  __device__ __forceinline__ typename Layout::State& operator[](int record) const {
+    if constexpr (Layout::kSwizzled) return rows[swizzled<kValueDim>(record, column)];
+    return rows[record * kValueDim + column];
+  }
+};
+
+// A segment's tokens, four at a time, from the state and the coefficients, which are there: the
+// state's products, then the records before the four in ascending order, then the four one after
+// the other: a token's d is what the later ones need of it. Nothing is exchanged: a lane has a value
+// row. write(token, value, d as stored, output) is called for every token and value row of the unit.
+// One warp; `exchange_at` is the first token's.
+template <class Layout, class Write>
+__device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
+                                                 const StateRows<Layout>& state, bool has_state,
+                                                 typename Layout::Scratch& scratch,
+                                                 int exchange_at, int warp, Write&& write) {
   using State = typename Layout::State;
-  constexpr int kPitch = Layout::kCoefficientPitch;
+  constexpr int kPitch = Layout::kCoefficientPitch, kGroup = Layout::kTokenGroup;
   const int lane = ptx::lane();
   const int value = warp * Layout::kRowsPerWarp + lane % Layout::kRowsPerWarp;
   const bool writes_row = lane < Layout::kRowsPerWarp;
-  State* const corrections = segment.staged.corrections + first_value + value;
+  const CorrectionColumn<Layout> corrections{segment.staged.corrections, first_value + value};
   const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
-  const float* const coefficients = scratch.coefficients + 2 * segment.first_column;
-  // What does not exist is read in the place of the last token.
   const int last = segment.count - 1;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const typename Layout::TokenFactors f = factors[min(i, last)];
-    sums.key[i] = sums.key[i] * f.key + 0.0f;
-    sums.query[i] = sums.query[i] * f.query + 0.0f;
-  }
-#pragma unroll 4
-  for (int j = 0; j < segment.history; ++j) {
-    add_record<Layout, kCount>(coefficients + j * kPitch, widen(corrections[j * kValueDim]), 0,
-                               sums);
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int at = min(i, last), record = segment.history + at;
-    const typename Layout::TokenFactors f = factors[at];
-    const float v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
-    const float d = f.beta * (v - sums.key[i]);
-    const float o = fmaf(f.key_query, d, sums.query[i]);
-    const State stored = narrow<State>(d);
-    if (writes_row && i <= last) {
-      corrections[record * kValueDim] = stored;
-      write(at, value, stored, o);
+#pragma unroll 1
+  for (int first = 0; first <= last; first += kGroup) {
+    GroupSums<Layout> sums{};
+    if (has_state) {
+      sums = group_products(state, segment, first, scratch.exchange + exchange_at,
+                            scratch.products[warp]);
     }
-    add_record<Layout, kCount>(coefficients + record * kPitch, widen(stored), i + 1, sums);
+    // What does not exist is read in the place of the last token.
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const typename Layout::TokenFactors f = factors[min(first + i, last)];
+      sums.key[i] = sums.key[i] * f.key + 0.0f;
+      sums.query[i] = sums.query[i] * f.query + 0.0f;
+    }
+    const float* coefficients = scratch.coefficients + 2 * (segment.first_column + first);
+    const int before = segment.history + first;
+    int record = 0;
+#pragma unroll 1
+    for (; record + 4 <= before; record += 4, coefficients += 4 * kPitch) {
+      const int four = corrections.four(record);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        add_record<Layout>(coefficients + i * kPitch,
+                           widen(corrections.rows[corrections.of_four(four, i)]), 0, sums);
+      }
+    }
+#pragma unroll 1
+    for (; record < before; ++record, coefficients += kPitch) {
+      add_record<Layout>(coefficients, widen(corrections[record]), 0, sums);
+    }
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int at = min(first + i, last);
+      const typename Layout::TokenFactors f = factors[at];
+      State& own = corrections[segment.history + at];
+      float v;
+      if constexpr (Layout::kValuesInPlace) {
+        v = widen(own);
+      } else {
+        v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
+      }
+      const float d = f.beta * (v - sums.key[i]);
+      const float o = fmaf(f.key_query, d, sums.query[i]);
+      const State stored = narrow<State>(d);
+      if (writes_row && first + i <= last) {
+        own = stored;
+        write(at, value, stored, o);
+      }
+      if (i + 1 < kGroup) {
+        add_record<Layout>(coefficients + (at - first) * kPitch, widen(stored), i + 1, sums);
+      }
+    }
   }
   ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
-}
-
-// Evaluates a segment from the state's products with it, whose coefficients are there. One warp;
-// `write` as in solve().
-template <class Layout, class Write>
-__device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
-                                                 const typename Layout::Scratch& scratch, int warp,
-                                                 WindowSums<Layout>& sums, Write&& write) {
-  if constexpr (Layout::kTokens == 4) {
-    solve<Layout, 4>(segment, first_value, scratch, warp, sums, write);
-  } else {
-    if (segment.count <= Layout::kTokens / 2) {
-      solve<Layout, Layout::kTokens / 2>(segment, first_value, scratch, warp, sums, write);
-    } else {
-      solve<Layout, Layout::kTokens>(segment, first_value, scratch, warp, sums, write);
-    }
-  }
 }
 
 }  // namespace replayssm::cuda

@@ -8,8 +8,7 @@
 namespace replayssm::cuda {
 
 // kRecordTile: a fold block, 16 (also for 8) or 32. kWindow: the most tokens, 4, 8 or 16.
-// kTiles: every warp has a tile of 16 rows of the state in registers (state_tile.cuh), and rows of
-// keys, queries, values and corrections are swizzled. Chunks only, see TiledChunkLayout.
+// kTiles: every warp has one tile of 16 rows of the state. Chunks only, see TiledChunkLayout.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow,
           bool kTiles = false>
 struct WindowLayout {
@@ -23,6 +22,11 @@ struct WindowLayout {
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr bool kTiled = kTiles;
+  // GDN with bf16 states: rows of keys, queries and corrections are swizzled, and the state is
+  // folded in registers (state_tile.cuh).
+  static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
+  // A token's values arrive where its corrections will be.
+  static constexpr bool kValuesInPlace = kSwizzled;
   static constexpr int kWarps = kTiled ? kUnitRows / 16 : kWarpsPerGroup;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kRowsPerWarp = kUnitRows / kWarps;
@@ -32,8 +36,9 @@ struct WindowLayout {
   static constexpr int kUnitTable = 2 * kUnitBatch;
   // L + T - 1 pending records and T tokens, in whole tiles of eight.
   static constexpr int kStaged = (kRecordTile + 2 * kWindow - 1 + 7) / 8 * 8;
-  // Tokens whose products with the state are computed together, see state_products.
+  // Tokens that are evaluated together.
   static constexpr int kTokenGroup = 4;
+  static constexpr int kGroupsMax = 3;  // of a block
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];
@@ -42,7 +47,7 @@ struct WindowLayout {
     alignas(128) float gates[kStaged * kGateWidth];  // decays; the window's arrive as log gates
     float key_scales[kStaged];
     alignas(16) bf16 q[kWindow * kKeyDim];
-    alignas(16) bf16 v[kWindow * kRows];
+    alignas(16) bf16 v[kValuesInPlace ? 8 : kWindow * kRows];
     alignas(16) float beta[kWindow];
   };
 
@@ -65,6 +70,8 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
+  // Floats of the products of two tokens: the next two begin half a line further.
+  static constexpr int kProductPitch = 4 * kRowsPerWarp + 16;
   static constexpr int kGramPitch = kRecordTile + 1;
   // Floats of a record's coefficients: a window's two segments begin at even columns.
   static constexpr int kCoefficientPitch = 2 * kWindow + 4;
@@ -79,11 +86,10 @@ struct WindowLayout {
       // KDA: each warp's sums over its channels, [warp][token][key, query][record]; they end in the
       // coefficients.
       float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: products on their way from the matrix fragments to the lanes of their rows,
-      // [row][token][key, query].
-      alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
-      // In tiles: the keys of a fold as the matrix units take them, for all warps.
-      alignas(16) std::uint32_t fold_keys[kTiled ? kKeyDim / 8 : 1][kFoldPitch];
+      // Then, per warp: a group's products on their way to the lanes of their rows, see product_at.
+      alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][2 * kProductPitch];
+      // Swizzled: the keys of a fold as the matrix units take them, for all warps.
+      alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];

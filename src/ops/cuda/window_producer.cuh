@@ -10,6 +10,7 @@ namespace replayssm::cuda {
 template <int kBytes, class T, class RowAt>
 __device__ __forceinline__ void copy_rows(T* to, int pitch, int rows, RowAt&& row_at) {
   constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
+#pragma unroll 1
   for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
     const int row = i / kPieces, element = i % kPieces * kElements;
     ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
@@ -43,10 +44,16 @@ struct WindowUnits {
     const auto rows_of = [&](const bf16* from) {
       return [=, this](int i) { return from + i * args.token_stride; };
     };
-    copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
-    copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,
-                                      rows_of(u.k));
-    copy_rows<Layout::kRows * sizeof(bf16)>(stage.v, Layout::kRows, tokens, rows_of(u.v));
+    if constexpr (Layout::kSwizzled) {
+      copy_swizzled_rows(stage.q, 0, tokens, rows_of(u.q));
+      copy_swizzled_rows(stage.keys, u.records, tokens, rows_of(u.k));
+      copy_swizzled_rows(stage.corrections, u.records, tokens, rows_of(u.v));
+    } else {
+      copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
+      copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,
+                                        rows_of(u.k));
+      copy_rows<Layout::kRows * sizeof(bf16)>(stage.v, Layout::kRows, tokens, rows_of(u.v));
+    }
     const int heads = args.value_heads;
     if constexpr (Layout::kKda) {
       for (int i = 0; i < tokens; ++i) {
