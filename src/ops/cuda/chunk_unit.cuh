@@ -136,16 +136,12 @@ template <class Layout, int kWarps>
 __device__ __forceinline__ void chunk_coefficients(const StepArgs& args,
                                                    const Segment<Layout>& segment,
                                                    typename Layout::Scratch& scratch, int warp) {
-  token_coefficients<Layout, kChunkSegment / kWarps>(
-      args,
-      [&](int turn) {
-        const int wanted = turn * kWarps + warp, i = min(wanted, segment.count - 1);
-        return SegmentToken<Layout>{segment, i, wanted == i};
-      },
-      scratch, [](int, float) {});
+  each_token<Layout, kWarps>(segment.count, warp, [&](int token, bool exists) {
+    token_coefficients(args, segment, token, exists, scratch, [](float) {});
+  });
 }
 
-// Evaluates one segment; write(token of the segment, value, d, output). All threads of the group.
+// Evaluates one segment; `write` as in evaluate_segment(). All threads of the group.
 template <class Layout, class Write>
 __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, const Unit& unit,
                                                        const Segment<Layout>& segment,
@@ -200,16 +196,12 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
-      evaluate_chunk_segment(
-          args, unit, segment, has_state, shared, warp, kGroupBarrier,
-          [&](int i, int value, State stored, float o) {
-            const int token = at.token(unit, first + i);
-            store_output<Layout>(
-                args, unit, static_cast<int64_t>(token) * args.value_heads * kValueDim + value, o);
-            if (!last) return;
-            const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
-            static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
-          });
+      const RowOutput<Layout> output(args, unit, at.token(unit, first), warp);
+      evaluate_chunk_segment(args, unit, segment, has_state, shared, warp, kGroupBarrier,
+                             [&](bool exists, int token, State d, float o) {
+                               output.store(exists, token, o);
+                               output.append(exists && last, token, d);
+                             });
     }
     if (!last) {
       void* const out = b + 2 == count ? unit.state_out : nullptr;

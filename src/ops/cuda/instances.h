@@ -107,6 +107,10 @@ inline int stages_max(const StepPlan& plan) {
   return visit_layout(plan, []<class Layout>(Layout) { return Layout::kUnitBatch; });
 }
 
+inline int producer_warps(const StepPlan& plan) {
+  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kProducerWarps; });
+}
+
 // The most consumer groups of a block that its kernel is built for.
 inline int groups_max(const StepPlan& plan) {
   return visit_layout(plan, []<class Layout>(Layout) { return Layout::kGroupsMax; });

@@ -134,6 +134,17 @@ __device__ __forceinline__ void describe_step(const StepArgs& args, int unit, co
   u.beta = args.beta + value_token;
 }
 
+// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart. All lanes.
+template <int kBytes, class T, class RowAt>
+__device__ __forceinline__ void copy_rows(T* to, int pitch, int rows, RowAt&& row_at) {
+  constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
+#pragma unroll 1
+  for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
+    const int row = i / kPieces, element = i % kPieces * kElements;
+    ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
+  }
+}
+
 // Copies `rows` rows of 128 bf16 from row_at(i) to rows first, first + 1, .. of `to`, each piece of
 // 16 bytes to its place (swizzled). All lanes: half of them a row.
 template <class RowAt>
@@ -178,7 +189,7 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
     const auto ring_row = [=](int i) { return ((first_row + i) & (ring_rows - 1)) * kKeyDim; };
     static_assert(kKeyDim == kValueDim);
     copy_swizzled_rows(stage.keys, 0, records, [&](int i) { return u.keys + ring_row(i); });
-    copy_swizzled_rows(stage.corrections, 0, records, [&](int i) {
+    copy_rows<kValueDim * sizeof(bf16)>(stage.corrections, kValueDim, records, [&](int i) {
       return static_cast<const bf16*>(u.corrections) + ring_row(i);
     });
   }
@@ -354,10 +365,15 @@ __device__ __forceinline__ void run_units(const Units& units, unsigned char* sha
   Pipeline<Layout> pipeline(shared, stages, groups);
   pipeline.init();
   const int warp = ptx::thread() / 32;
-  if (warp == groups * kWarpsPerGroup) {
+  if (warp >= groups * kWarpsPerGroup) {
+    if constexpr (Layout::kProducerWarps > 1) {
+      ptx::give_registers<Layout::kProducerRegisters>();
+      if (warp > groups * kWarpsPerGroup) return;
+    }
     produce<Layout>(units, pipeline);
     return;
   }
+  if constexpr (Layout::kProducerWarps > 1) ptx::take_registers<Layout::kGroupRegisters>();
   const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
   consume_units<Layout>(
       pipeline, group,

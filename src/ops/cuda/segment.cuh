@@ -21,6 +21,44 @@ __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_h
   }
 }
 
+// Where the outputs and corrections of a value row go, this lane's, from a token of a window or chunk
+// on.
+template <class Layout>
+struct RowOutput {
+  using State = typename Layout::State;
+  char* outputs;
+  int step;  // bytes from a token's output to the next
+  bool f32;
+  char* ring;  // corrections of the value row
+  int ring_row;
+  int ring_mask;
+
+  __device__ __forceinline__ RowOutput(const StepArgs& args, const Unit& unit, int token, int warp)
+      : f32(args.out_f32 != 0),
+        ring_row(unit.append_row + token),
+        ring_mask(args.ring_rows - 1) {
+    const int value = warp * Layout::kRowsPerWarp + ptx::lane() % Layout::kRowsPerWarp;
+    const int size = f32 ? 4 : 2;
+    step = args.value_heads * kValueDim * size;
+    outputs = static_cast<char*>(unit.out) + static_cast<int64_t>(token) * step + value * size;
+    ring = static_cast<char*>(unit.correction_out) + value * static_cast<int>(sizeof(State));
+  }
+  __device__ __forceinline__ void store(bool exists, int token, float o) const {
+    char* const to = outputs + token * step;
+    ptx::store_where(exists && f32, reinterpret_cast<float*>(to), o);
+    ptx::store_where(exists && !f32, reinterpret_cast<uint16_t*>(to), narrow<bf16>(o).bits);
+  }
+  __device__ __forceinline__ void append(bool exists, int token, State d) const {
+    char* const to =
+        ring + ((ring_row + token) & ring_mask) * static_cast<int>(kValueDim * sizeof(State));
+    if constexpr (Layout::kMma) {
+      ptx::store_where(exists, reinterpret_cast<uint16_t*>(to), d.bits);
+    } else {
+      ptx::store_where(exists, reinterpret_cast<float*>(to), d);
+    }
+  }
+};
+
 // Folds `count` records into the state of the stage; `out` as in FoldOperands.
 template <class Layout>
 __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& staged, int first_value,
@@ -108,90 +146,75 @@ __device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
   }
 }
 
-// A token of a segment; where it does not exist, nothing of it is stored.
-template <class Layout>
-struct SegmentToken {
-  Segment<Layout> segment;
-  int index;
-  bool exists;
-};
-
-// Factors of kCount tokens, and their coefficients of the records before them; one warp, a lane a
-// record. token(i) is the ith of them. The tokens are worked out side by side, to fill each other's
-// waits. stored(i, inverse norm of the key) is called by one lane for tokens that exist.
-template <class Layout, int kCount, class Token, class Stored>
-__device__ __forceinline__ void token_coefficients(const StepArgs& args, const Token& token,
-                                                   typename Layout::Scratch& scratch,
+// Factors of a token, and its coefficients of the records before it; a lane a record, kRecords lanes
+// a token, so that a warp may work out two. What does not exist is not stored. stored(inverse norm
+// of the key) is called by one lane of a token that exists. All lanes of a warp.
+template <class Layout, class Stored>
+__device__ __forceinline__ void token_coefficients(const StepArgs& args,
+                                                   const Segment<Layout>& segment, int index,
+                                                   bool exists, typename Layout::Scratch& scratch,
                                                    const Stored& stored) {
   constexpr int kRecords = Layout::kRecords;
-  static_assert(kRecords <= 32);
-  const int record = ptx::lane();
-  float key_norm[kCount], query_norm[kCount], scale[kCount], newest[kCount], suffix[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const SegmentToken<Layout> at = token(i);
-    const Segment<Layout>& segment = at.segment;
-    const int in_window = segment.first_token + at.index, records = segment.history + at.index;
-    const bool live = record < records;
-    const int slot = live ? record : 0;
-    // The record's token, where it is none of the history's.
-    const int own_token = max(segment.first_token, segment.first_token + slot - segment.history);
-    scale[i] = inverse_norm(scratch.key_key[min(own_token, in_window)]);
-    if (slot < segment.history) scale[i] = segment.staged.key_scales[slot];
-    key_norm[i] = inverse_norm(scratch.key_key[in_window]);
-    query_norm[i] = inverse_norm(scratch.query_query[in_window]) * args.query_scale;
-    if constexpr (!Layout::kKda) {
-      newest[i] = segment.staged.gates[records];
-      const float gate = segment.staged.gates[slot];
-      suffix[i] = live ? gate : 1.0f;
-    }
+  static_assert(kRecords == 16 || kRecords == 32);
+  const int record = ptx::lane() % kRecords, in_window = segment.first_token + index;
+  const int records = segment.history + index;
+  const bool live = record < records;
+  const int slot = live ? record : 0;
+  // The record's token, where it is none of the history's.
+  const int own_token = min(segment.first_token + max(slot - segment.history, 0), in_window);
+  const float own_scale = inverse_norm(scratch.key_key[own_token]);
+  const float scale = slot < segment.history ? segment.staged.key_scales[slot] : own_scale;
+  const float key_norm = inverse_norm(scratch.key_key[in_window]);
+  const float query_norm = inverse_norm(scratch.query_query[in_window]) * args.query_scale;
+  float with_key, with_query, left = 1.0f;
+  if constexpr (Layout::kKda) {
+    constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
+    const float* const p = scratch.partial + in_window * 2 * kRecords + slot;
+    const auto sum = [&](const float* x) {
+      return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
+    };
+    with_key = sum(p) * scale * key_norm;
+    with_query = sum(p + kRecords) * scale * query_norm;
+  } else {
+    const float newest = segment.staged.gates[records], gate = segment.staged.gates[slot];
+    const float suffix = suffix_product<kRecords>(live ? gate : 1.0f);
+    const float above = ptx::shuffle_down(suffix, 1);
+    const float after = record == kRecords - 1 ? 1.0f : above;
+    left = ptx::shuffle(suffix, ptx::lane() - record) * newest;
+    const float weight = after * newest * scale;
+    with_key = scratch.gram[in_window][slot] * weight * key_norm;
+    with_query = scratch.gram[Layout::kTokens + in_window][slot] * weight * query_norm;
   }
-  if constexpr (!Layout::kKda) suffix_products(suffix);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const SegmentToken<Layout> at = token(i);
-    const Segment<Layout>& segment = at.segment;
-    const int in_window = segment.first_token + at.index, records = segment.history + at.index;
-    const bool live = record < records;
-    const int slot = live ? record : 0;
-    float with_key, with_query, left = 1.0f;
-    if constexpr (Layout::kKda) {
-      constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
-      const float* const p = scratch.partial + in_window * 2 * kRecords + slot;
-      const auto sum = [&](const float* x) {
-        return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
-      };
-      with_key = sum(p) * scale[i] * key_norm[i];
-      with_query = sum(p + kRecords) * scale[i] * query_norm[i];
-    } else {
-      const float above = ptx::shuffle_down(suffix[i], 1);
-      const float after = record == 31 ? 1.0f : above;
-      left = ptx::shuffle(suffix[i], 0) * newest[i];
-      const float weight = after * newest[i] * scale[i];
-      with_key = scratch.gram[in_window][slot] * weight * key_norm[i];
-      with_query = scratch.gram[Layout::kTokens + in_window][slot] * weight * query_norm[i];
-    }
-    if (!at.exists) continue;
-    float* const to = scratch.coefficients + record * Layout::kCoefficientPitch +
-                      2 * (segment.first_column + at.index);
-    if (record < kRecords) {
-      *reinterpret_cast<float2*>(to) = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
-    }
-    if (record < Layout::kZeroRecords) {
-      *reinterpret_cast<float2*>(to + kRecords * Layout::kCoefficientPitch) = float2{0.0f, 0.0f};
-    }
-    if (record == 0) {
-      const float beta = segment.beta[segment.first_row + at.index];
-      scratch.factors[in_window] = {left * key_norm[i], left * query_norm[i],
-                                    scratch.key_query[in_window] * key_norm[i] * query_norm[i],
-                                    args.a_log == nullptr ? beta : beta_of(beta)};
-      segment.staged.key_scales[records] = key_norm[i];
-      stored(i, key_norm[i]);
-    }
+  if (!exists) return;
+  float* const to = scratch.coefficients + record * Layout::kCoefficientPitch +
+                    2 * (segment.first_column + index);
+  *reinterpret_cast<float2*>(to) = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
+  if (record < Layout::kZeroRecords) {
+    *reinterpret_cast<float2*>(to + kRecords * Layout::kCoefficientPitch) = float2{0.0f, 0.0f};
+  }
+  if (record == 0) {
+    const float beta = segment.beta[segment.first_row + index];
+    scratch.factors[in_window] = {left * key_norm, left * query_norm,
+                                  scratch.key_query[in_window] * key_norm * query_norm,
+                                  args.a_log == nullptr ? beta : beta_of(beta)};
+    segment.staged.key_scales[records] = key_norm;
+    stored(key_norm);
   }
 }
 
-// Adds a record's contribution to the tokens from .. of a group.
+// Deals a window's or segment's tokens to kWarps warps, as many at a time as token_coefficients
+// takes: body(token, whether it exists) for each of them, by all lanes.
+template <class Layout, int kWarps, class Body>
+__device__ __forceinline__ void each_token(int tokens, int warp, Body&& body) {
+  constexpr int kAtOnce = 32 / Layout::kRecords;
+#pragma unroll 1
+  for (int first = warp * kAtOnce; first < tokens; first += kWarps * kAtOnce) {
+    const int token = first + ptx::lane() / Layout::kRecords;
+    body(min(token, tokens - 1), token < tokens);
+  }
+}
+
+// Adds a record's contribution to a group's tokens from `from` on.
 template <class Layout>
 __device__ __forceinline__ void add_record(const float* coefficients, float d, int from,
                                            GroupSums<Layout>& sums) {
@@ -208,33 +231,11 @@ __device__ __forceinline__ void add_record(const float* coefficients, float d, i
   }
 }
 
-// A column of rows of corrections, one of eight values wide in a lane's hands; record 0 is a
-// multiple of eight where rows are swizzled.
-template <class Layout>
-struct CorrectionColumn {
-  typename Layout::State* rows;
-  int column;
-
-  // Where record `first` lies, a multiple of four, and from there the one `i` < 4 further.
-  __device__ __forceinline__ int four(int first) const {
-    if constexpr (Layout::kSwizzled) return swizzled<kValueDim>(first, column);
-    return first * kValueDim + column;
-  }
-  __device__ __forceinline__ static int of_four(int four, int i) {
-    if constexpr (Layout::kSwizzled) return (four ^ swizzled<0>(i, 0)) + i * kValueDim;
-    return four + i * kValueDim;
-  }
-  __device__ __forceinline__ typename Layout::State& operator[](int record) const {
-    if constexpr (Layout::kSwizzled) return rows[swizzled<kValueDim>(record, column)];
-    return rows[record * kValueDim + column];
-  }
-};
-
 // A segment's tokens, four at a time, from the state and the coefficients, which are there: the
 // state's products, then the records before the four in ascending order, then the four one after
 // the other: a token's d is what the later ones need of it. Nothing is exchanged: a lane has a value
-// row. write(token, value, d as stored, output) is called for every token and value row of the unit.
-// One warp; `exchange_at` is the first token's.
+// row. write(whether it exists, token, d as stored, output) is called for every token by the lanes of
+// the warp's rows. `exchange_at` is the first token's.
 template <class Layout, class Write>
 __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
                                                  const StateRows<Layout>& state, bool has_state,
@@ -245,8 +246,7 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
   const int lane = ptx::lane();
   const int value = warp * Layout::kRowsPerWarp + lane % Layout::kRowsPerWarp;
   const bool writes_row = lane < Layout::kRowsPerWarp;
-  const CorrectionColumn<Layout> corrections{segment.staged.corrections, first_value + value};
-  const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
+  State* const corrections = segment.staged.corrections + first_value + value;
   const int last = segment.count - 1;
 #pragma unroll 1
   for (int first = 0; first <= last; first += kGroup) {
@@ -256,46 +256,41 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
                             scratch.products[warp]);
     }
     // What does not exist is read in the place of the last token.
+    const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
+    float beta[kGroup], key_query[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       const typename Layout::TokenFactors f = factors[min(first + i, last)];
       sums.key[i] = sums.key[i] * f.key + 0.0f;
       sums.query[i] = sums.query[i] * f.query + 0.0f;
+      key_query[i] = f.key_query;
+      beta[i] = f.beta;
     }
     const float* coefficients = scratch.coefficients + 2 * (segment.first_column + first);
+    const State* older = corrections;
     const int before = segment.history + first;
-    int record = 0;
-#pragma unroll 1
-    for (; record + 4 <= before; record += 4, coefficients += 4 * kPitch) {
-      const int four = corrections.four(record);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        add_record<Layout>(coefficients + i * kPitch,
-                           widen(corrections.rows[corrections.of_four(four, i)]), 0, sums);
-      }
-    }
-#pragma unroll 1
-    for (; record < before; ++record, coefficients += kPitch) {
-      add_record<Layout>(coefficients, widen(corrections[record]), 0, sums);
+#pragma unroll 4
+    for (int record = 0; record < before; ++record) {
+      add_record<Layout>(coefficients, widen(*older), 0, sums);
+      coefficients += kPitch;
+      older += kValueDim;
     }
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       const int at = min(first + i, last);
-      const typename Layout::TokenFactors f = factors[at];
-      State& own = corrections[segment.history + at];
+      State* const own = corrections + (segment.history + at) * kValueDim;
       float v;
       if constexpr (Layout::kValuesInPlace) {
-        v = widen(own);
+        v = widen(*own);
       } else {
         v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
       }
-      const float d = f.beta * (v - sums.key[i]);
-      const float o = fmaf(f.key_query, d, sums.query[i]);
+      const float d = beta[i] * (v - sums.key[i]);
+      const float o = fmaf(key_query[i], d, sums.query[i]);
       const State stored = narrow<State>(d);
-      if (writes_row && first + i <= last) {
-        own = stored;
-        write(at, value, stored, o);
-      }
+      const bool exists = writes_row && first + i <= last;
+      if (exists) *own = stored;
+      write(exists, at, stored, o);
       if (i + 1 < kGroup) {
         add_record<Layout>(coefficients + (at - first) * kPitch, widen(stored), i + 1, sums);
       }

@@ -10,27 +10,29 @@ namespace replayssm::cuda {
 // Two neighbouring rows read together would meet in one bank, so odd ones read each pair of chunks
 // the other way round.
 __device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
-  const int t = ptx::lane() & 3;
+  const bf16* const x = row + (ptx::lane() & 3) * 8;
+  const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
+  const uint32_t swap = odd ? ~0u : 0u;
   InputFragments f;
 #pragma unroll
   for (int c = 0; c < kChunks; c += 2) {
-    const bf16* const pair = row + c * kChunkColumns + t * 8;
-    const uint4 first = *reinterpret_cast<const uint4*>(pair + (odd ? kChunkColumns : 0));
-    const uint4 second = *reinterpret_cast<const uint4*>(pair + (odd ? 0 : kChunkColumns));
-    f.chunk[c] = odd ? second : first;
-    f.chunk[c + 1] = odd ? first : second;
+    const uint4 first = *reinterpret_cast<const uint4*>(x + early + c * kChunkColumns);
+    const uint4 second = *reinterpret_cast<const uint4*>(x + late + c * kChunkColumns);
+    f.chunk[c] = choose(swap, second, first);
+    f.chunk[c + 1] = choose(swap, first, second);
   }
   return f;
 }
 
 // The same of row `row` of swizzled rows.
 __device__ __forceinline__ InputFragments load_swizzled(const bf16* rows, int row) {
-  const int t = ptx::lane() & 3;
+  static_assert(kChunkColumns == 32 && kChunks == 4);
+  const int even = swizzled<kKeyDim>(row, (ptx::lane() & 3) * 8), odd = even ^ kChunkColumns;
   InputFragments f;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    f.chunk[c] =
-        *reinterpret_cast<const uint4*>(rows + swizzled<kKeyDim>(row, c * kChunkColumns + t * 8));
+  for (int c = 0; c < kChunks; ++c) {  // two chunks further is no part of the pattern
+    f.chunk[c] = *reinterpret_cast<const uint4*>(rows + ((c & 1) != 0 ? odd : even) +
+                                                 (c >> 1) * 2 * kChunkColumns);
   }
   return f;
 }
@@ -42,35 +44,59 @@ __device__ __forceinline__ void multiply_chunk(float (&c)[4], const uint4& upper
   ptx::mma(c, upper.z, lower.z, upper.w, lower.w, b.z, b.w);
 }
 
-// Rows g and g + 8 of sixteen: eight columns of each chunk a lane, from 32 chunk + 8 t on.
+// Rows g and g + 8 of sixteen, eight columns of each chunk a lane, from 32 chunk + 8 t on, as A
+// operands of two mma steps a chunk: of step s columns 4 s and 4 s + 1 of row g and of row g + 8,
+// then 4 s + 2 and 4 s + 3 of both.
 struct StateTile {
-  InputFragments upper, lower;
+  uint32_t words[kChunks][2][4];
+
+  // Pair `i` < 4 of the eight columns, of row g or g + 8.
+  __device__ __forceinline__ uint32_t& pair(int chunk, int i, bool lower) {
+    return words[chunk][i >> 1][(i & 1) * 2 + (lower ? 1 : 0)];
+  }
+  __device__ __forceinline__ void multiply(float (&c)[4], int chunk, const uint4& b) const {
+    const uint32_t(&x)[4] = words[chunk][0], (&y)[4] = words[chunk][1];
+    ptx::mma(c, x[0], x[1], x[2], x[3], b.x, b.y);
+    ptx::mma(c, y[0], y[1], y[2], y[3], b.z, b.w);
+  }
 };
 
 // From or to sixteen rows in shared or global memory.
 __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   const int g = ptx::lane() >> 2;
-  const bf16* const row = rows + g * kKeyDim;
-  return {load_row(row, (g & 1) != 0), load_row(row + 8 * kKeyDim, (g & 1) != 0)};
-}
-
-// See load_row.
-__device__ __forceinline__ void store_row(const InputFragments& f, bf16* row, bool odd) {
-  const int t = ptx::lane() & 3;
+  StateTile tile;
 #pragma unroll
-  for (int c = 0; c < kChunks; c += 2) {
-    bf16* const pair = row + c * kChunkColumns + t * 8;
-    const uint4 first = odd ? f.chunk[c + 1] : f.chunk[c];
-    const uint4 second = odd ? f.chunk[c] : f.chunk[c + 1];
-    *reinterpret_cast<uint4*>(pair + (odd ? kChunkColumns : 0)) = first;
-    *reinterpret_cast<uint4*>(pair + (odd ? 0 : kChunkColumns)) = second;
+  for (int half = 0; half < 2; ++half) {
+    const InputFragments f = load_row(rows + (g + 8 * half) * kKeyDim, (g & 1) != 0);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const uint32_t pairs[4] = {f.chunk[c].x, f.chunk[c].y, f.chunk[c].z, f.chunk[c].w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) tile.pair(c, i, half == 1) = pairs[i];
+    }
   }
+  return tile;
 }
-__device__ __forceinline__ void store_tile(const StateTile& state, bf16* rows) {
+__device__ __forceinline__ void store_tile(StateTile& tile, bf16* rows) {
   const int g = ptx::lane() >> 2;
-  bf16* const row = rows + g * kKeyDim;
-  store_row(state.upper, row, (g & 1) != 0);
-  store_row(state.lower, row + 8 * kKeyDim, (g & 1) != 0);
+  const bool odd = (g & 1) != 0;
+  const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
+  const uint32_t swap = odd ? ~0u : 0u;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    bf16* const x = rows + (g + 8 * half) * kKeyDim + (ptx::lane() & 3) * 8;
+#pragma unroll
+    for (int c = 0; c < kChunks; c += 2) {
+      const auto chunk = [&](int i) {
+        return uint4{tile.pair(i, 0, half == 1), tile.pair(i, 1, half == 1),
+                     tile.pair(i, 2, half == 1), tile.pair(i, 3, half == 1)};
+      };
+      *reinterpret_cast<uint4*>(x + early + c * kChunkColumns) =
+          choose(swap, chunk(c + 1), chunk(c));
+      *reinterpret_cast<uint4*>(x + late + c * kChunkColumns) =
+          choose(swap, chunk(c), chunk(c + 1));
+    }
+  }
 }
 
 // The first `records` keys of `staged` as B operands of a fold, shared by kWarps warps: words
@@ -115,10 +141,11 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
       uint32_t d[4];
-      ptx::load_transposed(
-          d, staged.corrections +
-                 swizzled<kValueDim>(16 * step + (lane >> 4) * 8 + (lane & 7),
-                                     first_value + 16 * m + ((lane >> 3) & 1) * 8));
+      const int record = 16 * step + (lane >> 4) * 8 + (lane & 7);
+      const int value = first_value + 16 * m + ((lane >> 3) & 1) * 8;
+      ptx::load_transposed(d, staged.corrections + (Layout::kTiled
+                                                        ? swizzled<kValueDim>(record, value)
+                                                        : record * kValueDim + value));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int j = 16 * step + 2 * t + (i >> 1) * 8;
@@ -137,8 +164,7 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       float sum[kTiles][4];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const uint32_t u = reinterpret_cast<const uint32_t*>(&state[m].upper.chunk[c])[i];
-        const uint32_t l = reinterpret_cast<const uint32_t*>(&state[m].lower.chunk[c])[i];
+        const uint32_t u = state[m].pair(c, i, false), l = state[m].pair(c, i, true);
         sum[m][0] = a * low_half(u);
         sum[m][1] = a * high_half(u);
         sum[m][2] = a * low_half(l);
@@ -159,10 +185,8 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        reinterpret_cast<uint32_t*>(&state[m].upper.chunk[c])[i] =
-            ptx::pack_bf16(sum[m][0], sum[m][1]);
-        reinterpret_cast<uint32_t*>(&state[m].lower.chunk[c])[i] =
-            ptx::pack_bf16(sum[m][2], sum[m][3]);
+        state[m].pair(c, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
+        state[m].pair(c, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
       }
     }
   }

@@ -76,7 +76,7 @@ __device__ __forceinline__ void tile_products(const StateTile& state,
     const InputFragments b = load_swizzled(rows, first + min(4 * n + (g >> 1), segment.count - 1));
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      multiply_chunk(c[n][i & 1], state.upper.chunk[i], state.lower.chunk[i], b.chunk[i]);
+      state.multiply(c[n][i & 1], i, b.chunk[i]);
     }
   }
 #pragma unroll

@@ -22,8 +22,8 @@ struct WindowLayout {
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr bool kTiled = kTiles;
-  // GDN with bf16 states: rows of keys, queries and corrections are swizzled, and the state is
-  // folded in registers (state_tile.cuh).
+  // GDN with bf16 states: rows of keys and queries are swizzled, in tiles those of values and
+  // corrections too, and the state is folded in registers (state_tile.cuh).
   static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
   // A token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
@@ -39,6 +39,9 @@ struct WindowLayout {
   // Tokens that are evaluated together.
   static constexpr int kTokenGroup = 4;
   static constexpr int kGroupsMax = 3;  // of a block
+  // A producer of four warps, of which the first works, can give registers to the groups.
+  static constexpr int kProducerWarps = 4;
+  static constexpr int kProducerRegisters = 56, kGroupRegisters = 152;
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];
@@ -70,7 +73,8 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  // Floats of the products of two tokens: the next two begin half a line further.
+  // Floats of two tokens' products, [row][token][key, query]; the next two's begin half a line
+  // further.
   static constexpr int kProductPitch = 4 * kRowsPerWarp + 16;
   static constexpr int kGramPitch = kRecordTile + 1;
   // Floats of a record's coefficients: a window's two segments begin at even columns.
@@ -86,7 +90,7 @@ struct WindowLayout {
       // KDA: each warp's sums over its channels, [warp][token][key, query][record]; they end in the
       // coefficients.
       float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: a group's products on their way to the lanes of their rows, see product_at.
+      // Then, per warp: a group's products on their way to the lanes of their rows.
       alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][2 * kProductPitch];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];

@@ -6,17 +6,6 @@
 
 namespace replayssm::cuda {
 
-// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart. All lanes.
-template <int kBytes, class T, class RowAt>
-__device__ __forceinline__ void copy_rows(T* to, int pitch, int rows, RowAt&& row_at) {
-  constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
-#pragma unroll 1
-  for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
-    const int row = i / kPieces, element = i % kPieces * kElements;
-    ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
-  }
-}
-
 template <class Layout>
 struct WindowUnits {
   const StepArgs& args;
@@ -47,7 +36,8 @@ struct WindowUnits {
     if constexpr (Layout::kSwizzled) {
       copy_swizzled_rows(stage.q, 0, tokens, rows_of(u.q));
       copy_swizzled_rows(stage.keys, u.records, tokens, rows_of(u.k));
-      copy_swizzled_rows(stage.corrections, u.records, tokens, rows_of(u.v));
+      copy_rows<kValueDim * sizeof(bf16)>(stage.corrections + u.records * kValueDim, kValueDim,
+                                          tokens, rows_of(u.v));
     } else {
       copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
       copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,

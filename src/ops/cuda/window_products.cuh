@@ -36,7 +36,7 @@ struct Segment {
   }
   // Of the key of a token for columns of a B operand, or of its query.
   __device__ InputFragments fragments_of(bool is_query, int token) const {
-    return is_query ? fragments(q, first_row + token) : fragments(staged.keys, history + token);
+    return fragments(is_query ? q : staged.keys, (is_query ? first_row : history) + token);
   }
 };
 
@@ -148,12 +148,6 @@ struct GroupSums {
   float query[Layout::kTokenGroup];
 };
 
-// Where a group's products lie in a warp's scratch, [two tokens][row][token][key, query].
-template <class Layout>
-__device__ __forceinline__ int product_at(int row, int token) {
-  return (token >> 1) * Layout::kProductPitch + row * 4 + (token & 1) * 2;
-}
-
 // bf16 states. Columns of the B operand: key and query of each of four tokens (GDN), or the high
 // parts of both and the low parts for two of them (KDA).
 template <class Layout>
@@ -165,6 +159,8 @@ __device__ __forceinline__ void multiply_group(const StateTiles<Layout>& state,
   constexpr int kTileTokens = Layout::kKda ? 2 : 4;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3, last = segment.count - 1;
   const bool odd = (g & 1) != 0;
+  float* const to = products + g * 4 +
+                    (Layout::kKda ? (t >> 1) * 2 : (t >> 1) * Layout::kProductPitch + (t & 1) * 2);
 #pragma unroll 1
   for (int n = 0; n < Layout::kTokenGroup && first + n <= last; n += kTileTokens) {
     const int token = min(first + n + (Layout::kKda ? g >> 2 : g >> 1), last);
@@ -179,8 +175,7 @@ __device__ __forceinline__ void multiply_group(const StateTiles<Layout>& state,
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        multiply_chunk(acc[m][c & 1], state.tiles[m].upper.chunk[c], state.tiles[m].lower.chunk[c],
-                       b.chunk[c]);
+        state.tiles[m].multiply(acc[m][c & 1], c, b.chunk[c]);
       }
     }
 #pragma unroll
@@ -189,14 +184,15 @@ __device__ __forceinline__ void multiply_group(const StateTiles<Layout>& state,
       for (int half = 0; half < 2; ++half) {
         float key = acc[m][0][2 * half] + acc[m][1][2 * half];
         float query = acc[m][0][2 * half + 1] + acc[m][1][2 * half + 1];
-        const int row = 16 * m + 8 * half + g;
+        float* const at = to + (16 * m + 8 * half) * 4;
         if constexpr (Layout::kKda) {  // high + low part
           key += ptx::shuffle_xor(key, 1);
           query += ptx::shuffle_xor(query, 1);
-        }
-        if (!Layout::kKda || (t & 1) == 0) {
-          *reinterpret_cast<float2*>(
-              products + product_at<Layout>(row, Layout::kKda ? n + (t >> 1) : t)) = {key, query};
+          if ((t & 1) == 0) {
+            *reinterpret_cast<float2*>(at + (n >> 1) * Layout::kProductPitch) = {key, query};
+          }
+        } else {
+          *reinterpret_cast<float2*>(at) = {key, query};
         }
       }
     }
@@ -230,7 +226,8 @@ __device__ __forceinline__ void multiply_group(const StateColumns<Layout>& state
       partial[kRows + r] = dot4(state.rows[r], q);
     }
     sum_over_lanes(partial);
-    products[product_at<Layout>(lane % kRows, i) + lane / kRows] = partial[0];
+    products[(i >> 1) * Layout::kProductPitch + lane % kRows * 4 + (i & 1) * 2 + lane / kRows] =
+        partial[0];
   }
 }
 
@@ -247,7 +244,7 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
 #pragma unroll
   for (int i = 0; i < Layout::kTokenGroup; i += 2) {
     const float4 two = *reinterpret_cast<const float4*>(
-        products + product_at<Layout>(ptx::lane() % Layout::kRowsPerWarp, i));
+        products + (i >> 1) * Layout::kProductPitch + ptx::lane() % Layout::kRowsPerWarp * 4);
     sums.key[i] = two.x;
     sums.query[i] = two.y;
     sums.key[i + 1] = two.z;

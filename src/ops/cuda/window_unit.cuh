@@ -63,44 +63,33 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
                                                     const Window<Layout>& window,
                                                     typename Layout::Stage& stage,
                                                     typename Layout::Scratch& scratch, int warp) {
-  constexpr int kTurns = Layout::kTokens / Layout::kWarps, kSideBySide = kTurns < 2 ? kTurns : 2;
-  static_assert(Layout::kTokens % Layout::kWarps == 0);
-#pragma unroll 1
-  for (int first = 0; first < kTurns && first * Layout::kWarps < window.tokens;
-       first += kSideBySide) {
-    const auto in_window = [&](int turn) { return (first + turn) * Layout::kWarps + warp; };
-    token_coefficients<Layout, kSideBySide>(
-        args,
-        [&](int turn) {
-          const int i = min(in_window(turn), window.tokens - 1);
-          const Segment<Layout> segment = window.segment(stage, i >= window.count);
-          return SegmentToken<Layout>{segment, i - segment.first_token, in_window(turn) == i};
-        },
-        scratch,
-        [&](int turn, float key_norm) {
-          if (!unit.owns_key_row) return;
-          unit.key_scale_out[(unit.append_row + in_window(turn)) & (args.ring_rows - 1)] = key_norm;
-        });
-  }
+  each_token<Layout, Layout::kWarps>(window.tokens, warp, [&](int token, bool exists) {
+    const Segment<Layout> segment = window.segment(stage, token >= window.count);
+    token_coefficients(args, segment, token - segment.first_token, exists, scratch,
+                       [&](float key_norm) {
+                         if (!unit.owns_key_row) return;
+                         unit.key_scale_out[(unit.append_row + token) & (args.ring_rows - 1)] =
+                             key_norm;
+                       });
+  });
 }
 
 // All threads of a group; false for a null row.
 template <class Layout>
-__device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& described,
+__device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& unit,
                                             typename Layout::Stage& stage, uint64_t* empty,
                                             typename Layout::Scratch& scratch, int warp,
                                             int group_barrier) {
-  using State = typename Layout::State;
-  const Unit unit = described;  // the table's entry may change once the stage is released
   const int lane = ptx::lane(), block = args.fold_block;
   if (unit.kind == UnitKind::null_row) {
-    release(empty);
     if (lane < Layout::kRowsPerWarp) {
       const int value = warp * Layout::kRowsPerWarp + lane;
+#pragma unroll 1
       for (int i = 0; i < unit.tokens; ++i) {
         store_output<Layout>(args, unit, i * args.value_heads * kValueDim + value, 0.0f);
       }
     }
+    release(empty);
     return false;
   }
   const int first = unit.fold ? block : 0;
@@ -145,14 +134,13 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
       has_state = true;
     }
     if constexpr (!Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
-    evaluate_segment(
-        segment, unit.first_value, state, has_state, scratch,
-        Layout::kKda ? segment.first_token : 0, warp, [&](int i, int value, State stored, float o) {
-          const int token = segment.first_token + i;
-          const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
-          static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
-          store_output<Layout>(args, unit, token * args.value_heads * kValueDim + value, o);
-        });
+    const RowOutput<Layout> output(args, unit, segment.first_token, warp);
+    evaluate_segment(segment, unit.first_value, state, has_state, scratch,
+                     Layout::kKda ? segment.first_token : 0, warp,
+                     [&](bool exists, int token, typename Layout::State d, float o) {
+                       output.append(exists, token, d);
+                       output.store(exists, token, o);
+                     });
   }
   // The next unit overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
