@@ -73,22 +73,22 @@ __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Uni
     copy_swizzled<kKeyDim>(block.q, records, tokens, token_rows(unit.q));
     copy_swizzled<Layout::kRows>(block.v, records, tokens, token_rows(unit.v));
   } else {
-    copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records, ring_keys);
+    copy_rows<kKeyDim * sizeof(bf16)>(lanes_of_warp(), block.keys, kKeyDim, records, ring_keys);
     copy_rows<Layout::kRows * sizeof(State)>(
-        block.corrections + unit.first_value, kValueDim, records,
+        lanes_of_warp(), block.corrections + unit.first_value, kValueDim, records,
         [&](int i) { return ring_corrections(i) + unit.first_value; });
-    copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
-                                      token_rows(unit.k));
-    copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
+    copy_rows<kKeyDim * sizeof(bf16)>(lanes_of_warp(), block.keys + records * kKeyDim, kKeyDim,
+                                      tokens, token_rows(unit.k));
+    copy_rows<kKeyDim * sizeof(bf16)>(lanes_of_warp(), block.q + records * kKeyDim, kKeyDim, tokens,
                                       token_rows(unit.q));
-    copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows,
-                                            tokens, token_rows(unit.v));
+    copy_rows<Layout::kRows * sizeof(bf16)>(lanes_of_warp(), block.v + records * Layout::kRows,
+                                            Layout::kRows, tokens, token_rows(unit.v));
   }
   if constexpr (Layout::kKda) {
-    copy_rows<kKeyDim * sizeof(float)>(block.gates, kKeyDim, records,
+    copy_rows<kKeyDim * sizeof(float)>(lanes_of_warp(), block.gates, kKeyDim, records,
                                        [&](int i) { return unit.gates + ring_row(i) * kKeyDim; });
     copy_rows<kKeyDim * sizeof(float)>(
-        block.gates + records * kKeyDim, kKeyDim, tokens,
+        lanes_of_warp(), block.gates + records * kKeyDim, kKeyDim, tokens,
         [&](int i) { return unit.gate + (first_token + i) * heads * kKeyDim; });
   }
   static_assert(Layout::kRecords <= 32);  // a lane has a position

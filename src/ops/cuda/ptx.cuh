@@ -90,14 +90,14 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], const void* ro
 
 // Stores to global memory where `live`, without a branch.
 __device__ __forceinline__ void store_where(bool live, float* to, float x) {
-  asm volatile("{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.f32 [%1], %2; }" ::"r"(
-                   live ? 1 : 0),
-               "l"(to), "f"(x));
+  asm volatile(
+      "{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.f32 [%1], %2; }" ::"r"(live ? 1 : 0),
+      "l"(to), "f"(x));
 }
 __device__ __forceinline__ void store_where(bool live, uint16_t* to, uint16_t x) {
-  asm volatile("{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"(
-                   live ? 1 : 0),
-               "l"(to), "h"(x));
+  asm volatile(
+      "{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"(live ? 1 : 0),
+      "l"(to), "h"(x));
 }
 
 // Two floats rounded to nearest even, `low` in the lower half.

@@ -21,8 +21,8 @@ __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_h
   }
 }
 
-// Where the outputs and corrections of a value row go, this lane's, from a token of a window or chunk
-// on.
+// Where the outputs and corrections of a value row go, this lane's, from a token of a window or
+// chunk on.
 template <class Layout>
 struct RowOutput {
   using State = typename Layout::State;
@@ -34,9 +34,7 @@ struct RowOutput {
   int ring_mask;
 
   __device__ __forceinline__ RowOutput(const StepArgs& args, const Unit& unit, int token, int warp)
-      : f32(args.out_f32 != 0),
-        ring_row(unit.append_row + token),
-        ring_mask(args.ring_rows - 1) {
+      : f32(args.out_f32 != 0), ring_row(unit.append_row + token), ring_mask(args.ring_rows - 1) {
     const int value = warp * Layout::kRowsPerWarp + ptx::lane() % Layout::kRowsPerWarp;
     const int size = f32 ? 4 : 2;
     step = args.value_heads * kValueDim * size;
@@ -146,9 +144,9 @@ __device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
   }
 }
 
-// Factors of a token, and its coefficients of the records before it; a lane a record, kRecords lanes
-// a token, so that a warp may work out two. What does not exist is not stored. stored(inverse norm
-// of the key) is called by one lane of a token that exists. All lanes of a warp.
+// Factors of a token, and its coefficients of the records before it; a lane a record, kRecords
+// lanes a token, so that a warp may work out two. What does not exist is not stored. stored(inverse
+// norm of the key) is called by one lane of a token that exists. All lanes of a warp.
 template <class Layout, class Stored>
 __device__ __forceinline__ void token_coefficients(const StepArgs& args,
                                                    const Segment<Layout>& segment, int index,
@@ -233,14 +231,14 @@ __device__ __forceinline__ void add_record(const float* coefficients, float d, i
 
 // A segment's tokens, four at a time, from the state and the coefficients, which are there: the
 // state's products, then the records before the four in ascending order, then the four one after
-// the other: a token's d is what the later ones need of it. Nothing is exchanged: a lane has a value
-// row. write(whether it exists, token, d as stored, output) is called for every token by the lanes of
-// the warp's rows. `exchange_at` is the first token's.
+// the other: a token's d is what the later ones need of it. Nothing is exchanged: a lane has a
+// value row. write(whether it exists, token, d as stored, output) is called for every token by the
+// lanes of the warp's rows. `exchange_at` is the first token's.
 template <class Layout, class Write>
 __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
                                                  const StateRows<Layout>& state, bool has_state,
-                                                 typename Layout::Scratch& scratch,
-                                                 int exchange_at, int warp, Write&& write) {
+                                                 typename Layout::Scratch& scratch, int exchange_at,
+                                                 int warp, Write&& write) {
   using State = typename Layout::State;
   constexpr int kPitch = Layout::kCoefficientPitch, kGroup = Layout::kTokenGroup;
   const int lane = ptx::lane();

@@ -74,8 +74,8 @@ struct StageLayout {
   static constexpr int kTokens = 1;
   static constexpr bool kRepresentative = true;  // see kIsBuilt
   static constexpr bool kSwizzled = false;
-  static constexpr int kGroupsMax = 2;      // of a block
-  static constexpr int kProducerWarps = 1;  // the first of them works
+  static constexpr int kGroupsMax = 2;  // of a block
+  static constexpr int kProducerWarps = 1;
   // Units are described this many at a time, one a lane, in a table of two such batches. A unit is
   // overwritten two batches later, when its stage has long been reused: stages <= kUnitBatch. The
   // largest stages leave room for a small table only, if two blocks are to share a multiprocessor.

@@ -143,9 +143,9 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       uint32_t d[4];
       const int record = 16 * step + (lane >> 4) * 8 + (lane & 7);
       const int value = first_value + 16 * m + ((lane >> 3) & 1) * 8;
-      ptx::load_transposed(d, staged.corrections + (Layout::kTiled
-                                                        ? swizzled<kValueDim>(record, value)
-                                                        : record * kValueDim + value));
+      ptx::load_transposed(d,
+                           staged.corrections + (Layout::kTiled ? swizzled<kValueDim>(record, value)
+                                                                : record * kValueDim + value));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int j = 16 * step + 2 * t + (i >> 1) * 8;

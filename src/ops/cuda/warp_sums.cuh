@@ -37,8 +37,8 @@ __device__ __forceinline__ void sum_over_lanes(float (&values)[kValues]) {
   }
 }
 
-// The product of x over this lane and all higher ones of its kLanes lanes. Where lanes 16 .. 31 have
-// ones, sixteen lanes give the bits of 32.
+// The product of x over this lane and all higher ones of its kLanes lanes. Where lanes 16 .. 31
+// have ones, sixteen lanes give the bits of 32.
 template <int kLanes = 32>
 __device__ __forceinline__ float suffix_product(float x) {
   const int lane = ptx::lane() % kLanes;

@@ -39,7 +39,8 @@ struct WindowLayout {
   // Tokens that are evaluated together.
   static constexpr int kTokenGroup = 4;
   static constexpr int kGroupsMax = 3;  // of a block
-  // A producer of four warps, of which the first works, can give registers to the groups.
+  // Four, so that none of the schedulers has more to do than the others, and so that they can give
+  // registers to the groups.
   static constexpr int kProducerWarps = 4;
   static constexpr int kProducerRegisters = 56, kGroupRegisters = 152;
 

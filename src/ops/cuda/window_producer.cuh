@@ -30,29 +30,28 @@ struct WindowUnits {
   // All lanes: the window's inputs, keys and log gates as the records that follow the ring's.
   __device__ void copy_inputs(const Unit& u, typename Layout::Stage& stage) const {
     const int tokens = u.tokens;
+    const Copiers who = producers<Layout>();
     const auto rows_of = [&](const bf16* from) {
       return [=, this](int i) { return from + i * args.token_stride; };
     };
     if constexpr (Layout::kSwizzled) {
-      copy_swizzled_rows(stage.q, 0, tokens, rows_of(u.q));
-      copy_swizzled_rows(stage.keys, u.records, tokens, rows_of(u.k));
-      copy_rows<kValueDim * sizeof(bf16)>(stage.corrections + u.records * kValueDim, kValueDim,
+      copy_swizzled_rows(who, stage.q, 0, tokens, rows_of(u.q));
+      copy_swizzled_rows(who, stage.keys, u.records, tokens, rows_of(u.k));
+      copy_rows<kValueDim * sizeof(bf16)>(who, stage.corrections + u.records * kValueDim, kValueDim,
                                           tokens, rows_of(u.v));
     } else {
-      copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
-      copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,
+      copy_rows<kKeyDim * sizeof(bf16)>(who, stage.q, kKeyDim, tokens, rows_of(u.q));
+      copy_rows<kKeyDim * sizeof(bf16)>(who, stage.keys + u.records * kKeyDim, kKeyDim, tokens,
                                         rows_of(u.k));
-      copy_rows<Layout::kRows * sizeof(bf16)>(stage.v, Layout::kRows, tokens, rows_of(u.v));
+      copy_rows<Layout::kRows * sizeof(bf16)>(who, stage.v, Layout::kRows, tokens, rows_of(u.v));
     }
     const int heads = args.value_heads;
     if constexpr (Layout::kKda) {
-      for (int i = 0; i < tokens; ++i) {
-        ptx::copy_small(stage.gates + (u.records + i) * kKeyDim,
-                        u.gate + static_cast<int64_t>(i) * heads * kKeyDim,
-                        kKeyDim * sizeof(float));
-      }
+      copy_rows<kKeyDim * sizeof(float)>(
+          who, stage.gates + u.records * kKeyDim, kKeyDim, tokens,
+          [&](int i) { return u.gate + static_cast<int64_t>(i) * heads * kKeyDim; });
     }
-    if (const int i = ptx::lane(); i < tokens) {
+    if (const int i = who.index; i < tokens) {
       const int64_t at = static_cast<int64_t>(i) * heads;
       if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + u.records + i, u.gate + at, true);
       ptx::copy_float(stage.beta + i, u.beta + at, true);

@@ -117,8 +117,7 @@ struct StateColumns {
   float4 rows[Layout::kRowsPerWarp];
 };
 template <class Layout>
-using StateRows =
-    std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
+using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
 
 // From the stage; zero without a state.
 template <class Layout>

@@ -15,8 +15,7 @@ __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& 
                                               typename Layout::Stage& stage, int thread) {
   const auto ring_row = [&](int token) { return (unit.append_row + token) & (args.ring_rows - 1); };
   resolve_decays<Layout>(args, unit.value_head, stage.gates + unit.records * Layout::kGateWidth,
-                         unit.tokens, thread,
-                         [&](int token, int channel, float decay) {
+                         unit.tokens, thread, [&](int token, int channel, float decay) {
                            if (!unit.owns_gate_row) return;
                            unit.gate_out[ring_row(token) * Layout::kGateWidth + channel] = decay;
                          });
@@ -65,12 +64,11 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
                                                     typename Layout::Scratch& scratch, int warp) {
   each_token<Layout, Layout::kWarps>(window.tokens, warp, [&](int token, bool exists) {
     const Segment<Layout> segment = window.segment(stage, token >= window.count);
-    token_coefficients(args, segment, token - segment.first_token, exists, scratch,
-                       [&](float key_norm) {
-                         if (!unit.owns_key_row) return;
-                         unit.key_scale_out[(unit.append_row + token) & (args.ring_rows - 1)] =
-                             key_norm;
-                       });
+    token_coefficients(
+        args, segment, token - segment.first_token, exists, scratch, [&](float key_norm) {
+          if (!unit.owns_key_row) return;
+          unit.key_scale_out[(unit.append_row + token) & (args.ring_rows - 1)] = key_norm;
+        });
   });
 }
 
