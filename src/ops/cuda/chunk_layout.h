@@ -15,7 +15,7 @@ struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, 
   using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment>;
   static constexpr bool kRepresentative = true;
   static_assert(!Window::kSwizzled);
-  static constexpr int kChunkThreads = kGroupThreads + 32;
+  static constexpr int kChunkThreads = Window::kThreads + 32;
   static constexpr int kBlocks = 2;  // in shared memory
 
   struct Stage {

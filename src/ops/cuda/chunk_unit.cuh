@@ -151,13 +151,13 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   typename Layout::Scratch& scratch = shared.scratch;
   window_gram(segment, 0, scratch, warp);
   if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
-  ptx::sync_group(group_barrier);
-  chunk_coefficients<Layout, kWarpsPerGroup>(args, segment, scratch, warp);
-  ptx::sync_group(group_barrier);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  chunk_coefficients<Layout, Layout::kWarps>(args, segment, scratch, warp);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
   const StateRows<Layout> state = load_state<Layout>(shared.stage, warp, has_state);
   evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, write);
   // The next segment overwrites what the warps have exchanged.
-  if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
+  if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
 }
 
 // The segment of a block of positions that begins at position `first`.
@@ -193,14 +193,15 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
                                        block.key_scales};
     resolve_decays<Layout>(args, unit.value_head, block.gates + at.records * Layout::kGateWidth,
                            at.end - at.records, warp * 32 + ptx::lane(), [](int, int, float) {});
+    if constexpr (kSharesChannels<Layout>) ptx::sync_group<Layout::kThreads>(kGroupBarrier);
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const RowOutput<Layout> output(args, unit, at.token(unit, first), warp);
       evaluate_chunk_segment(args, unit, segment, has_state, shared, warp, kGroupBarrier,
-                             [&](bool exists, int token, State d, float o) {
-                               output.store(exists, token, o);
-                               output.append(exists && last, token, d);
+                             [&](int token, bool stores_d, bool stores_output, State d, float o) {
+                               output.append(stores_d && last, token, d);
+                               output.store(stores_output, token, o);
                              });
     }
     if (!last) {

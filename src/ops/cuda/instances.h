@@ -107,8 +107,11 @@ inline int stages_max(const StepPlan& plan) {
   return visit_layout(plan, []<class Layout>(Layout) { return Layout::kUnitBatch; });
 }
 
-inline int producer_warps(const StepPlan& plan) {
-  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kProducerWarps; });
+// Threads of a block with the plan's groups.
+inline int threads(const StepPlan& plan) {
+  return visit_layout(plan, [&]<class Layout>(Layout) {
+    return 32 * (plan.groups * Layout::kWarps + Layout::kProducerWarps);
+  });
 }
 
 // The most consumer groups of a block that its kernel is built for.

@@ -42,7 +42,7 @@ struct Pipeline {
       for (int i = 0; i < stage_count; ++i) {
         // The announcement, and every lane's plain copies.
         ptx::barrier_init(full + i, 1 + 32 * Layout::kProducerWarps);
-        ptx::barrier_init(empty + i, kWarpsPerGroup);
+        ptx::barrier_init(empty + i, Layout::kWarps);
       }
       ptx::barrier_init_fence();
     }
@@ -381,8 +381,8 @@ __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consu
   }
 }
 
-// The body of a kernel: warps 0 .. 4 groups - 1 consume, those behind them produce. What
-// consume_units asks, with the group's scratch and barrier and the warp's place in the group:
+// The body of a kernel: the first kWarps warps for each group consume, those behind them produce.
+// What consume_units asks, with the group's scratch and barrier and the warp's place in the group:
 // consume(unit, stage, empty, scratch, turn, warp, group_barrier).
 template <class Layout, class Units, class Consume>
 __device__ __forceinline__ void run_units(const Units& units, unsigned char* shared, int stages,
@@ -390,13 +390,13 @@ __device__ __forceinline__ void run_units(const Units& units, unsigned char* sha
   Pipeline<Layout> pipeline(shared, stages, groups);
   pipeline.init();
   const int warp = ptx::thread() / 32;
-  if (warp >= groups * kWarpsPerGroup) {
+  if (warp >= groups * Layout::kWarps) {
     if constexpr (Layout::kProducerWarps > 1) ptx::give_registers<Layout::kProducerRegisters>();
     produce<Layout>(units, pipeline);
     return;
   }
   if constexpr (Layout::kProducerWarps > 1) ptx::take_registers<Layout::kGroupRegisters>();
-  const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
+  const int group = warp / Layout::kWarps, warp_in_group = warp % Layout::kWarps;
   consume_units<Layout>(
       pipeline, group,
       [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {

@@ -12,9 +12,10 @@ namespace replayssm::cuda {
 template <class Layout, class Each>
 __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_head, float* gates,
                                                int tokens, int thread, Each&& each) {
-  // KDA: a thread has a channel; GDN: a token.
-  const int channel = Layout::kKda ? thread : 0;
-  for (int i = Layout::kKda ? 0 : thread; i < tokens; i += Layout::kKda ? 1 : Layout::kThreads) {
+  // KDA: a thread has a channel of every kThreads / K th token; GDN: a token.
+  constexpr int kEach = Layout::kThreads / Layout::kGateWidth;
+  const int channel = Layout::kKda ? thread % kKeyDim : 0;
+  for (int i = thread / Layout::kGateWidth; i < tokens; i += kEach) {
     float& gate = gates[i * Layout::kGateWidth + channel];
     gate = decay(resolve_gate<Layout>(args, gate, value_head, channel));
     each(i, channel, gate);
@@ -35,7 +36,7 @@ struct RowOutput {
 
   __device__ __forceinline__ RowOutput(const StepArgs& args, const Unit& unit, int token, int warp)
       : f32(args.out_f32 != 0), ring_row(unit.append_row + token), ring_mask(args.ring_rows - 1) {
-    const int value = warp * Layout::kRowsPerWarp + ptx::lane() % Layout::kRowsPerWarp;
+    const int value = warp * 16 + (ptx::lane() & 15);
     const int size = f32 ? 4 : 2;
     step = args.value_heads * kValueDim * size;
     outputs = static_cast<char*>(unit.out) + static_cast<int64_t>(token) * step + value * size;
@@ -69,9 +70,11 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
                                count,       has_state,
                                first_value, static_cast<typename Layout::State*>(out)};
   if constexpr (Layout::kKda) {
-    const int channel = warp * 32 + ptx::lane();
-    scratch.decay[channel] = decay_keys_in_place<Layout>(staged, count, channel);
-    ptx::sync_group(group_barrier);
+    if (warp < kKeyDim / 32) {
+      const int channel = warp * 32 + ptx::lane();
+      scratch.decay[channel] = decay_keys_in_place<Layout>(staged, count, channel);
+    }
+    ptx::sync_group<Layout::kThreads>(group_barrier);
   } else {
     const HeadDecays<Layout> decays = head_decays<Layout>(staged, count, 1.0f);
     folding.head_decay = decays.total;
@@ -91,56 +94,50 @@ template <class Layout>
 __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& staged, int count,
                                                   typename Layout::Stage& stage,
                                                   typename Layout::Scratch& scratch,
-                                                  StateTiles<Layout>& state, void* out, int warp,
+                                                  StateTile& state, void* out, int warp,
                                                   int group_barrier) {
-  ptx::sync_group(group_barrier);  // the products in the place of the keys are taken
+  ptx::sync_group<Layout::kThreads>(
+      group_barrier);  // the products in the place of the keys are taken
   write_fold_keys<Layout>(staged, count, scratch, warp);
   const HeadDecays<Layout> decays = head_decays<Layout>(staged, count, 1.0f);
   write_weights<Layout>(decays, scratch.weights[warp]);
-  ptx::sync_group(group_barrier);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
   const float* const weights = scratch.weights[warp];
+  StateTile tiles[1] = {state};
   fold_tiles<Layout>(
-      staged, count, warp * Layout::kRowsPerWarp, scratch, decays.total,
-      [&](int record) { return weights[record]; }, state.tiles);
-  ptx::sync_group(group_barrier);
+      staged, count, warp * 16, scratch, decays.total, [&](int record) { return weights[record]; },
+      tiles);
+  state = tiles[0];
+  ptx::sync_group<Layout::kThreads>(group_barrier);
   if (out != nullptr) {
-#pragma unroll
-    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      store_tile(state.tiles[m], stage.state + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
-    }
+    store_tile(state, stage.state + warp * 16 * kKeyDim);
     store_rows<Layout>(stage, warp, static_cast<typename Layout::State*>(out));
   }
 }
 
-// KDA, one thread a channel: each token's products with the records before it, and its decayed key
-// and query; two tokens at a time, so that one's sums fill the waits of the other's.
-template <class Layout, int kCount>
-__device__ __forceinline__ void channels_of_two(const Segment<Layout>& segment, int first,
-                                                typename Layout::Scratch& scratch, int warp) {
-  const int channel = warp * 32 + ptx::lane();
-#pragma unroll
-  for (int two = 0; two < 2; ++two) {
-    const int i = min(first + two, segment.count - 1);
-    const int at = segment.first_token + i, records = segment.history + i;
-    const float k = widen(segment.key(i)[channel]), q = widen(segment.query(i)[channel]);
-    float left = segment.staged.gates[records * kKeyDim + channel];
-    float* const sums = scratch.partial + (warp * Layout::kTokens + at) * 2 * Layout::kRecords;
-    product_sums<Layout, kCount>(segment.staged, records, channel, k, q, left, sums);
-    store_decayed<Layout>(scratch.exchange[at], channel, k * left, q * left);
-  }
-}
+// Whether several threads have the same channel, so that one may read decays that another made.
+template <class Layout>
+inline constexpr bool kSharesChannels = Layout::kKda && Layout::kThreads > kKeyDim;
 
+// KDA, one thread a channel: each token's products with the records before it, and its decayed key
+// and query; the tokens are dealt to as many sets of threads as a group has.
 template <class Layout>
 __device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
                                                 typename Layout::Scratch& scratch, int warp) {
-  constexpr int kRecords = Layout::kRecords;
+  constexpr int kRecords = Layout::kRecords, kQuarters = kKeyDim / 32;
+  const int quarter = warp % kQuarters, channel = quarter * 32 + ptx::lane();
 #pragma unroll 1
-  for (int i = 0; i < segment.count; i += 2) {
-    if (segment.history + i + 1 <= kRecords / 2) {
-      channels_of_two<Layout, kRecords / 2>(segment, i, scratch, warp);
+  for (int i = warp / kQuarters; i < segment.count; i += Layout::kWarps / kQuarters) {
+    const int at = segment.first_token + i, records = segment.history + i;
+    const float k = widen(segment.key(i)[channel]), q = widen(segment.query(i)[channel]);
+    float left = segment.staged.gates[records * kKeyDim + channel];
+    float* const sums = scratch.partial + (quarter * Layout::kTokens + at) * 2 * kRecords;
+    if (records <= kRecords / 2) {
+      product_sums<Layout, kRecords / 2>(segment.staged, records, channel, k, q, left, sums);
     } else {
-      channels_of_two<Layout, kRecords>(segment, i, scratch, warp);
+      product_sums<Layout, kRecords>(segment.staged, records, channel, k, q, left, sums);
     }
+    store_decayed<Layout>(scratch.exchange[at], channel, k * left, q * left);
   }
 }
 
@@ -184,17 +181,24 @@ __device__ __forceinline__ void token_coefficients(const StepArgs& args,
     with_query = scratch.gram[Layout::kTokens + in_window][slot] * weight * query_norm;
   }
   if (!exists) return;
-  float* const to = scratch.coefficients + record * Layout::kCoefficientPitch +
-                    2 * (segment.first_column + index);
-  *reinterpret_cast<float2*>(to) = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
-  if (record < Layout::kZeroRecords) {
-    *reinterpret_cast<float2*>(to + kRecords * Layout::kCoefficientPitch) = float2{0.0f, 0.0f};
+  constexpr int kPitch = Layout::kCoefficientPitch, kColumns = Layout::kColumns;
+  const int column = segment.first_column + index;
+  float* const to = scratch.coefficients + record * kPitch;
+  if constexpr (Layout::kTiled) {
+    float2* const both = reinterpret_cast<float2*>(to) + column;
+    *both = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
+    if (record < Layout::kZeroRecords) both[kRecords * kPitch / 2] = float2{0.0f, 0.0f};
+  } else {
+    to[column] = live ? with_key : 0.0f;
+    to[kColumns + column] = live ? with_query : 0.0f;
   }
   if (record == 0) {
     const float beta = segment.beta[segment.first_row + index];
-    scratch.factors[in_window] = {left * key_norm, left * query_norm,
-                                  scratch.key_query[in_window] * key_norm * query_norm,
-                                  args.a_log == nullptr ? beta : beta_of(beta)};
+    scratch.factors[Layout::kKeyFactor][column] = left * key_norm;
+    scratch.factors[Layout::kQueryFactor][column] = left * query_norm;
+    scratch.factors[Layout::kKeyQuery][column] =
+        scratch.key_query[in_window] * key_norm * query_norm;
+    scratch.factors[Layout::kBeta][column] = args.a_log == nullptr ? beta : beta_of(beta);
     segment.staged.key_scales[records] = key_norm;
     stored(key_norm);
   }
@@ -216,24 +220,20 @@ __device__ __forceinline__ void each_token(int tokens, int warp, Body&& body) {
 template <class Layout>
 __device__ __forceinline__ void add_record(const float* coefficients, float d, int from,
                                            GroupSums<Layout>& sums) {
+  const float4 c = *reinterpret_cast<const float4*>(coefficients);
+  const float each[4] = {c.x, c.y, c.z, c.w};
 #pragma unroll
-  for (int i = 0; i < Layout::kTokenGroup; i += 2) {
-    if (i + 1 < from) continue;
-    const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * i);
-    if (i >= from) {
-      sums.key[i] = fmaf(c.x, d, sums.key[i]);
-      sums.query[i] = fmaf(c.y, d, sums.query[i]);
-    }
-    sums.key[i + 1] = fmaf(c.z, d, sums.key[i + 1]);
-    sums.query[i + 1] = fmaf(c.w, d, sums.query[i + 1]);
+  for (int i = 0; i < Layout::kTokenGroup; ++i) {
+    if (i >= from) sums.token[i] = fmaf(each[i], d, sums.token[i]);
   }
 }
 
 // A segment's tokens, four at a time, from the state and the coefficients, which are there: the
 // state's products, then the records before the four in ascending order, then the four one after
-// the other: a token's d is what the later ones need of it. Nothing is exchanged: a lane has a
-// value row. write(whether it exists, token, d as stored, output) is called for every token by the
-// lanes of the warp's rows. `exchange_at` is the first token's.
+// the other: a token's d is what the later ones need of it. Lane 16 w + r has value row r and the
+// sums with keys (w = 0), from which d comes, or with queries (w = 1), which give the outputs.
+// write(token, whether this lane stores d, whether it stores the output, d as stored, output).
+// `exchange_at` is the first token's. One warp.
 template <class Layout, class Write>
 __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
                                                  const StateRows<Layout>& state, bool has_state,
@@ -241,9 +241,8 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
                                                  int warp, Write&& write) {
   using State = typename Layout::State;
   constexpr int kPitch = Layout::kCoefficientPitch, kGroup = Layout::kTokenGroup;
-  const int lane = ptx::lane();
-  const int value = warp * Layout::kRowsPerWarp + lane % Layout::kRowsPerWarp;
-  const bool writes_row = lane < Layout::kRowsPerWarp;
+  constexpr int kColumns = Layout::kColumns;
+  const int row = ptx::lane() & 15, which = ptx::lane() >> 4, value = warp * 16 + row;
   State* const corrections = segment.staged.corrections + first_value + value;
   const int last = segment.count - 1;
 #pragma unroll 1
@@ -251,20 +250,22 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
     GroupSums<Layout> sums{};
     if (has_state) {
       sums = group_products(state, segment, first, scratch.exchange + exchange_at,
-                            scratch.products[warp]);
+                            scratch.products[Layout::kMma ? warp : 0]);
     }
-    // What does not exist is read in the place of the last token.
-    const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
-    float beta[kGroup], key_query[kGroup];
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const typename Layout::TokenFactors f = factors[min(first + i, last)];
-      sums.key[i] = sums.key[i] * f.key + 0.0f;
-      sums.query[i] = sums.query[i] * f.query + 0.0f;
-      key_query[i] = f.key_query;
-      beta[i] = f.beta;
-    }
-    const float* coefficients = scratch.coefficients + 2 * (segment.first_column + first);
+    const float* const factors = scratch.factors[0] + segment.first_column + first;
+    const auto four = [&](int factor) {
+      return *reinterpret_cast<const float4*>(factors + factor * kColumns);
+    };
+    const float4 scale = four(Layout::kKeyFactor + which);
+    const float4 key_query4 = four(Layout::kKeyQuery), beta4 = four(Layout::kBeta);
+    const float key_query[kGroup] = {key_query4.x, key_query4.y, key_query4.z, key_query4.w};
+    const float beta[kGroup] = {beta4.x, beta4.y, beta4.z, beta4.w};
+    sums.token[0] = sums.token[0] * scale.x + 0.0f;
+    sums.token[1] = sums.token[1] * scale.y + 0.0f;
+    sums.token[2] = sums.token[2] * scale.z + 0.0f;
+    sums.token[3] = sums.token[3] * scale.w + 0.0f;
+    const float* coefficients =
+        scratch.coefficients + which * kColumns + segment.first_column + first;
     const State* older = corrections;
     const int before = segment.history + first;
 #pragma unroll 4
@@ -275,6 +276,7 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
     }
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
+      // What does not exist is read in the place of the last token.
       const int at = min(first + i, last);
       State* const own = corrections + (segment.history + at) * kValueDim;
       float v;
@@ -283,18 +285,17 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
       } else {
         v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
       }
-      const float d = beta[i] * (v - sums.key[i]);
-      const float o = fmaf(key_query[i], d, sums.query[i]);
+      const float d = ptx::shuffle(beta[i] * (v - sums.token[i]), row);
       const State stored = narrow<State>(d);
-      const bool exists = writes_row && first + i <= last;
-      if (exists) *own = stored;
-      write(exists, at, stored, o);
+      const bool exists = first + i <= last, stores_d = exists && which == 0;
+      if (stores_d) *own = stored;
+      write(at, stores_d, exists && which != 0, stored, fmaf(key_query[i], d, sums.token[i]));
       if (i + 1 < kGroup) {
         add_record<Layout>(coefficients + (at - first) * kPitch, widen(stored), i + 1, sums);
       }
     }
+    ptx::sync_warp();  // the other half's lanes read what is stored here, and so does a fold
   }
-  ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
 }
 
 }  // namespace replayssm::cuda

@@ -65,10 +65,11 @@ struct StageLayout {
   static constexpr GateKind kGate = kGateKind;
   static constexpr bool kKda = kGateKind == GateKind::kda;
   static constexpr int kGateWidth = kKda ? kKeyDim : 1;
-  static constexpr int kRecords = kRecordTile;                     // 0: no records (packed_step)
-  static constexpr int kRows = kUnitRows;                          // value rows a unit
-  static constexpr int kRowsPerWarp = kUnitRows / kWarpsPerGroup;  // value rows a warp
-  static constexpr int kParts = kValueDim / kUnitRows;             // units a head
+  static constexpr int kRecords = kRecordTile;             // 0: no records (packed_step)
+  static constexpr int kRows = kUnitRows;                  // value rows a unit
+  static constexpr int kWarps = kWarpsPerGroup;            // of a group
+  static constexpr int kRowsPerWarp = kUnitRows / kWarps;  // value rows a warp
+  static constexpr int kParts = kValueDim / kUnitRows;     // units a head
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kSlots = kRecords == 0 ? 1 : kRecords;
   static constexpr int kTokens = 1;

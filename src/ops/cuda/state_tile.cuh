@@ -106,6 +106,7 @@ template <class Layout, int kWarps = Layout::kWarps>
 __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& staged, int records,
                                                 typename Layout::Scratch& scratch, int warp) {
   const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
+#pragma unroll(Layout::kTiled ? 4 : 1)
   for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += kWarps) {
     const int chunk = task % kChunks, eight = task / kChunks;
     uint32_t words[4];  // of pieces 0 .. 3 of the chunk: records 2 t and 2 t + 1, column g
@@ -157,14 +158,14 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
     }
   }
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
+  // Chunk `c` of the columns, whose words are in the place of chunk `at`.
+  const auto fold_words = [&](int at, int c) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float sum[kTiles][4];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const uint32_t u = state[m].pair(c, i, false), l = state[m].pair(c, i, true);
+        const uint32_t u = state[m].pair(at, i, false), l = state[m].pair(at, i, true);
         sum[m][0] = a * low_half(u);
         sum[m][1] = a * high_half(u);
         sum[m][2] = a * low_half(l);
@@ -185,8 +186,30 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        state[m].pair(c, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
-        state[m].pair(c, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
+        state[m].pair(at, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
+        state[m].pair(at, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
+      }
+    }
+  };
+  if constexpr (Layout::kTiled) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) fold_words(c, c);
+  } else {
+    // A quarter of the code, and few registers: after each turn the chunks move on by one place.
+#pragma unroll 1
+    for (int c = 0; c < kChunks; ++c) {
+      fold_words(0, c);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        StateTile moved;
+#pragma unroll
+        for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            moved.words[i][j >> 2][j & 3] = state[m].words[(i + 1) % kChunks][j >> 2][j & 3];
+          }
+        }
+        state[m] = moved;
       }
     }
   }

@@ -94,7 +94,7 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
     plan.groups = 1;
     fitting = stages_that_fit();
   }
-  plan.threads = plan.groups * kGroupThreads + 32 * producer_warps(plan);
+  plan.threads = threads(plan);
   // A block with few units takes few stages, so that a block of the next launch finds room beside
   // it and can fetch early; one with many takes what serves best.
   plan.stages = std::min(fitting, choices.stages_max);

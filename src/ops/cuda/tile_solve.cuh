@@ -114,7 +114,7 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
   const int last = segment.count - 1;
   bf16* const corrections = segment.staged.corrections;
   const int column = first_value + value;
-  const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
+  const float* const factors = scratch.factors[0] + segment.first_column;
   const float* const coefficients = scratch.coefficients + 2 * (segment.first_column + t);
   const auto coefficient = [&](const float* record, int slot) {
     return *reinterpret_cast<const float2*>(record + 8 * slot);
@@ -123,15 +123,19 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
     const int token = min(4 * n + t, last);
-    const typename Layout::TokenFactors f = factors[token];
+    const auto factor = [&](typename Layout::Factor f) {
+      return factors[f * Layout::kColumns + token];
+    };
+    const float key_factor = factor(Layout::kKeyFactor);
+    const float query_factor = factor(Layout::kQueryFactor);
     const int at = swizzled<Layout::kRows>(segment.first_row + token, value);
-    beta[n] = f.beta;
-    key_query[n] = f.key_query;
+    beta[n] = factor(Layout::kBeta);
+    key_query[n] = factor(Layout::kKeyQuery);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       v[n][row] = widen(segment.v[at ^ (8 * row)]);
-      sums.key[n][row] = sums.key[n][row] * f.key + 0.0f;
-      sums.query[n][row] = sums.query[n][row] * f.query + 0.0f;
+      sums.key[n][row] = sums.key[n][row] * key_factor + 0.0f;
+      sums.query[n][row] = sums.query[n][row] * query_factor + 0.0f;
     }
   }
   // A record of the history, whose d of row 0 lies at `at`, `further` rows down.

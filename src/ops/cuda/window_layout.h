@@ -27,7 +27,7 @@ struct WindowLayout {
   static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
   // A token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
-  static constexpr int kWarps = kTiled ? kUnitRows / 16 : kWarpsPerGroup;
+  static constexpr int kWarps = kUnitRows / 16;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kRowsPerWarp = kUnitRows / kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
@@ -38,11 +38,14 @@ struct WindowLayout {
   static constexpr int kStaged = (kRecordTile + 2 * kWindow - 1 + 7) / 8 * 8;
   // Tokens that are evaluated together.
   static constexpr int kTokenGroup = 4;
-  static constexpr int kGroupsMax = 3;  // of a block
+  static constexpr int kGroupsMax = kMma ? 2 : 3;  // of a block
   // Four, so that none of the schedulers has more to do than the others, and so that they can give
   // registers to the groups.
   static constexpr int kProducerWarps = 4;
-  static constexpr int kProducerRegisters = 56, kGroupRegisters = 152;
+  static constexpr int kThreadsMax = kGroupsMax * kThreads + 32 * kProducerWarps;
+  static constexpr int kProducerRegisters = 56, kGroupRegisters = kMma ? 104 : 152;
+  // Columns of coefficients: a window's two segments begin at multiples of four.
+  static constexpr int kColumns = kWindow + 4;
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];
@@ -62,9 +65,7 @@ struct WindowLayout {
   };
 
   // What the state's products with a token are multiplied with, its k.q, and its beta.
-  struct alignas(16) TokenFactors {
-    float key, query, key_query, beta;
-  };
+  enum Factor { kKeyFactor, kQueryFactor, kKeyQuery, kBeta, kFactors };
 
   // Words of the folded keys' fragments of eight columns.
   static constexpr int kFoldSteps = (kRecordTile + 15) / 16;
@@ -74,12 +75,8 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  // Floats of two tokens' products, [row][token][key, query]; the next two's begin half a line
-  // further.
-  static constexpr int kProductPitch = 4 * kRowsPerWarp + 16;
   static constexpr int kGramPitch = kRecordTile + 1;
-  // Floats of a record's coefficients: a window's two segments begin at even columns.
-  static constexpr int kCoefficientPitch = 2 * kWindow + 4;
+  static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
   struct Scratch {
@@ -88,20 +85,21 @@ struct WindowLayout {
     float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
     float key_key[kWindow], query_query[kWindow], key_query[kWindow];
     union {
-      // KDA: each warp's sums over its channels, [warp][token][key, query][record]; they end in the
+      // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
       // coefficients.
-      float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: a group's products on their way to the lanes of their rows.
-      alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][2 * kProductPitch];
+      float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
+      // Then, per warp: a group's products on their way to the lanes of their rows,
+      // [key, query][row][token].
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * 16 * kTokenGroup];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
-    // [record][column][key, query]
+    // [record][key, query][column]; in tiles [record][column][key, query].
     alignas(16) float coefficients[(kRecordTile + kZeroRecords) * kCoefficientPitch];
-    TokenFactors factors[kWindow];
-    alignas(16) float weights[kTiled ? 1 : kWarpsPerGroup][kRecordTile];  // per warp: of a fold
+    alignas(16) float factors[kFactors][kColumns];
+    alignas(16) float weights[kTiled ? 1 : kWarps][kRecordTile];  // per warp: of a fold
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {

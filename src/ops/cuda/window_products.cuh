@@ -22,7 +22,7 @@ struct Segment {
   int first_token;               // of the window
   int history;                   // records before the first token
   int count;
-  int first_column;  // of the coefficients; even
+  int first_column;  // of coefficients and factors; a multiple of four
 
   // Row `token` of the keys or queries, where rows are not swizzled.
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
@@ -105,61 +105,54 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   return end;
 }
 
-// A warp's value rows of the state in its registers: as tiles, or for fp32 states four columns of
-// every row a lane.
-template <class Layout>
-struct StateTiles {
-  static constexpr int kTiles = Layout::kRowsPerWarp / 16;
-  StateTile tiles[kTiles];
-};
-template <class Layout>
+// A warp's sixteen value rows of the state in its registers: as a tile, or for fp32 states four
+// columns of every row a lane.
 struct StateColumns {
-  float4 rows[Layout::kRowsPerWarp];
+  float4 rows[16];
 };
 template <class Layout>
-using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
+using StateRows = std::conditional_t<Layout::kMma, StateTile, StateColumns>;
 
 // From the stage; zero without a state.
 template <class Layout>
 __device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::Stage& stage,
                                                         int warp, bool has_state) {
+  static_assert(Layout::kRowsPerWarp == 16);
   StateRows<Layout> state{};
   if (!has_state) return state;
-  const typename Layout::State* const rows = stage.state + warp * Layout::kRowsPerWarp * kKeyDim;
+  const typename Layout::State* const rows = stage.state + warp * 16 * kKeyDim;
   if constexpr (Layout::kMma) {
-#pragma unroll
-    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      state.tiles[m] = load_tile(rows + 16 * m * kKeyDim);
-    }
+    state = load_tile(rows);
   } else {
 #pragma unroll
-    for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
+    for (int r = 0; r < 16; ++r) {
       state.rows[r] = *reinterpret_cast<const float4*>(rows + r * kKeyDim + ptx::lane() * 4);
     }
   }
   return state;
 }
 
-// A value row's sums with the keys and queries of a group of tokens.
+// Sums of value row lane % 16 with the keys (lanes 0 .. 15) or the queries (16 .. 31) of a group of
+// tokens.
 template <class Layout>
 struct GroupSums {
-  float key[Layout::kTokenGroup];
-  float query[Layout::kTokenGroup];
+  float token[Layout::kTokenGroup];
 };
 
+// The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
+// do not exist is any number. `exchange` is that of the segment's first token.
+//
 // bf16 states. Columns of the B operand: key and query of each of four tokens (GDN), or the high
 // parts of both and the low parts for two of them (KDA).
 template <class Layout>
-__device__ __forceinline__ void multiply_group(const StateTiles<Layout>& state,
-                                               const Segment<Layout>& segment, int first,
-                                               const typename Layout::Exchange* exchange,
-                                               float* products) {
-  constexpr int kTiles = StateTiles<Layout>::kTiles;
+__device__ __forceinline__ GroupSums<Layout> group_products(
+    const StateTile& state, const Segment<Layout>& segment, int first,
+    const typename Layout::Exchange* exchange, float* products) {
   constexpr int kTileTokens = Layout::kKda ? 2 : 4;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3, last = segment.count - 1;
   const bool odd = (g & 1) != 0;
-  float* const to = products + g * 4 +
-                    (Layout::kKda ? (t >> 1) * 2 : (t >> 1) * Layout::kProductPitch + (t & 1) * 2);
+  static_assert(Layout::kTokenGroup == 4);
+  float* const to = products + g * 4 + (Layout::kKda ? t >> 1 : t);
 #pragma unroll 1
   for (int n = 0; n < Layout::kTokenGroup && first + n <= last; n += kTileTokens) {
     const int token = min(first + n + (Layout::kKda ? g >> 2 : g >> 1), last);
@@ -169,44 +162,36 @@ __device__ __forceinline__ void multiply_group(const StateTiles<Layout>& state,
     } else {
       b = segment.fragments_of(odd, token);
     }
-    float acc[kTiles][2][4] = {};
+    float acc[2][4] = {};
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
+    for (int c = 0; c < kChunks; ++c) state.multiply(acc[c & 1], c, b.chunk[c]);
 #pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        state.tiles[m].multiply(acc[m][c & 1], c, b.chunk[c]);
+    for (int half = 0; half < 2; ++half) {
+      float key = acc[0][2 * half] + acc[1][2 * half];
+      float query = acc[0][2 * half + 1] + acc[1][2 * half + 1];
+      float* const at = to + n + 8 * half * 4;
+      if constexpr (Layout::kKda) {  // high + low part
+        key += ptx::shuffle_xor(key, 1);
+        query += ptx::shuffle_xor(query, 1);
+        if ((t & 1) != 0) continue;
       }
-    }
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float key = acc[m][0][2 * half] + acc[m][1][2 * half];
-        float query = acc[m][0][2 * half + 1] + acc[m][1][2 * half + 1];
-        float* const at = to + (16 * m + 8 * half) * 4;
-        if constexpr (Layout::kKda) {  // high + low part
-          key += ptx::shuffle_xor(key, 1);
-          query += ptx::shuffle_xor(query, 1);
-          if ((t & 1) == 0) {
-            *reinterpret_cast<float2*>(at + (n >> 1) * Layout::kProductPitch) = {key, query};
-          }
-        } else {
-          *reinterpret_cast<float2*>(at) = {key, query};
-        }
-      }
+      at[0] = key;
+      at[16 * 4] = query;
     }
   }
+  ptx::sync_warp();
+  const float4 x = *reinterpret_cast<const float4*>(products + ptx::lane() * 4);
+  ptx::sync_warp();
+  return {{x.x, x.y, x.z, x.w}};
 }
 
 // fp32 states, token after token.
 template <class Layout>
-__device__ __forceinline__ void multiply_group(const StateColumns<Layout>& state,
-                                               const Segment<Layout>& segment, int first,
-                                               const typename Layout::Exchange* exchange,
-                                               float* products) {
-  constexpr int kRows = Layout::kRowsPerWarp;
-  static_assert(2 * kRows == 32);
-  const int lane = ptx::lane(), column = lane * 4;
+__device__ __forceinline__ GroupSums<Layout> group_products(
+    const StateColumns& state, const Segment<Layout>& segment, int first,
+    const typename Layout::Exchange* exchange, float*) {
+  const int column = ptx::lane() * 4;
+  GroupSums<Layout> sums{};
 #pragma unroll 1
   for (int i = 0; i < Layout::kTokenGroup && first + i < segment.count; ++i) {
     float4 k, q;
@@ -218,38 +203,18 @@ __device__ __forceinline__ void multiply_group(const StateColumns<Layout>& state
       k = widen4(segment.key(first + i) + column);
       q = widen4(segment.query(first + i) + column);
     }
-    float partial[2 * kRows];  // [key, query][row]
+    float partial[32];  // [key, query][row]
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < 16; ++r) {
       partial[r] = dot4(state.rows[r], k);
-      partial[kRows + r] = dot4(state.rows[r], q);
+      partial[16 + r] = dot4(state.rows[r], q);
     }
     sum_over_lanes(partial);
-    products[(i >> 1) * Layout::kProductPitch + lane % kRows * 4 + (i & 1) * 2 + lane / kRows] =
-        partial[0];
-  }
-}
-
-// Products of this lane's value row with the tokens first, first + 1, .. of a group; what belongs
-// to tokens that do not exist is any number. `exchange` is that of the segment's first token.
-template <class Layout>
-__device__ __forceinline__ GroupSums<Layout> group_products(
-    const StateRows<Layout>& state, const Segment<Layout>& segment, int first,
-    const typename Layout::Exchange* exchange, float* products) {
-  multiply_group(state, segment, first, exchange, products);
-  ptx::sync_warp();
-  GroupSums<Layout> sums;
-  static_assert(Layout::kTokenGroup == 4);
 #pragma unroll
-  for (int i = 0; i < Layout::kTokenGroup; i += 2) {
-    const float4 two = *reinterpret_cast<const float4*>(
-        products + (i >> 1) * Layout::kProductPitch + ptx::lane() % Layout::kRowsPerWarp * 4);
-    sums.key[i] = two.x;
-    sums.query[i] = two.y;
-    sums.key[i + 1] = two.z;
-    sums.query[i + 1] = two.w;
+    for (int j = 0; j < Layout::kTokenGroup; ++j) {
+      sums.token[j] = j == i ? partial[0] : sums.token[j];
+    }
   }
-  ptx::sync_warp();
   return sums;
 }
 

@@ -21,7 +21,7 @@ __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& 
                          });
   if (unit.owns_key_row) {
     constexpr int kPieces = kKeyDim * sizeof(bf16) / sizeof(uint4);
-    for (int i = thread; i < unit.tokens * kPieces; i += kGroupThreads) {
+    for (int i = thread; i < unit.tokens * kPieces; i += Layout::kThreads) {
       const int row = i / kPieces, column = i % kPieces * 8;
       const int at = Layout::kSwizzled ? swizzled<kKeyDim>(unit.records + row, column)
                                        : (unit.records + row) * kKeyDim + column;
@@ -51,7 +51,7 @@ struct Window {
             first_token,
             second ? 0 : history,
             second ? tokens - count : count,
-            second ? (count + 1) & ~1 : 0};
+            second ? (count + 3) & ~3 : 0};
   }
 };
 
@@ -97,6 +97,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   const bool crosses = count < unit.tokens;
 
   append_window<Layout>(args, unit, stage, warp * 32 + lane);
+  if constexpr (kSharesChannels<Layout>) ptx::sync_group<Layout::kThreads>(group_barrier);
   int tiles = 0;
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
@@ -104,9 +105,9 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     tiles = window_gram(segment, tiles, scratch, warp);
     if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   }
-  ptx::sync_group(group_barrier);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
   window_coefficients(args, unit, window, stage, scratch, warp);
-  ptx::sync_group(group_barrier);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
 
   bool has_state = unit.has_state != 0;
   StateRows<Layout> state;
@@ -124,7 +125,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
           // The stored state may still be on its way out of the stage, and what the fold before
           // this one has exchanged may still be read.
           if (lane == 0) ptx::wait_for_stores_to_read();
-          ptx::sync_group(group_barrier);
+          ptx::sync_group<Layout::kThreads>(group_barrier);
         }
         fold_in_stage<Layout>(folded, unit.first_value, stage, scratch, block, has_state, out, warp,
                               group_barrier);
@@ -133,15 +134,16 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     }
     if constexpr (!Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
     const RowOutput<Layout> output(args, unit, segment.first_token, warp);
-    evaluate_segment(segment, unit.first_value, state, has_state, scratch,
-                     Layout::kKda ? segment.first_token : 0, warp,
-                     [&](bool exists, int token, typename Layout::State d, float o) {
-                       output.append(exists, token, d);
-                       output.store(exists, token, o);
-                     });
+    evaluate_segment(
+        segment, unit.first_value, state, has_state, scratch,
+        Layout::kKda ? segment.first_token : 0, warp,
+        [&](int token, bool stores_d, bool stores_output, typename Layout::State d, float o) {
+          output.append(stores_d, token, d);
+          output.store(stores_output, token, o);
+        });
   }
   // The next unit overwrites what the warps have exchanged.
-  if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
+  if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
   ptx::fence_before_bulk();
   release_written(empty);
   return true;
