@@ -141,13 +141,13 @@ __device__ __forceinline__ void chunk_coefficients(const StepArgs& args,
   });
 }
 
-// Evaluates one segment; `write` as in evaluate_segment(). All threads of the group.
-template <class Layout, class Write>
+// Evaluates one segment; `next` as in evaluate_segment(). All threads of the group.
+template <class Layout, class Next>
 __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, const Unit& unit,
                                                        const Segment<Layout>& segment,
                                                        bool has_state,
                                                        typename Layout::Shared& shared, int warp,
-                                                       int group_barrier, Write&& write) {
+                                                       int group_barrier, Next&& next) {
   typename Layout::Scratch& scratch = shared.scratch;
   window_gram(segment, 0, scratch, warp);
   if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
@@ -155,7 +155,7 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   chunk_coefficients<Layout, Layout::kWarps>(args, segment, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
   const StateRows<Layout> state = load_state<Layout>(shared.stage, warp, has_state);
-  evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, write);
+  evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, next);
   // The next segment overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
 }
@@ -197,11 +197,10 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
-      const RowOutput<Layout> output(args, unit, at.token(unit, first), warp);
+      RowOutput<Layout> output(args, unit, at.token(unit, first), warp);
       evaluate_chunk_segment(args, unit, segment, has_state, shared, warp, kGroupBarrier,
-                             [&](int token, bool stores_d, bool stores_output, State d, float o) {
-                               output.append(stores_d && last, token, d);
-                               output.store(stores_output, token, o);
+                             [&](bool stores_d, State d, bool stores_output, float o) {
+                               output.next(stores_d && last, d, stores_output, o);
                              });
     }
     if (!last) {

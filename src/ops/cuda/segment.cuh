@@ -22,39 +22,39 @@ __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_h
   }
 }
 
-// Where the outputs and corrections of a value row go, this lane's, from a token of a window or
-// chunk on.
+// Where the outputs and corrections of a value row go, this lane's, token by token.
 template <class Layout>
 struct RowOutput {
   using State = typename Layout::State;
-  char* outputs;
-  int step;  // bytes from a token's output to the next
+  char* output;  // of the next token
+  int step;      // bytes from a token's output to the next
   bool f32;
-  char* ring;  // corrections of the value row
-  int ring_row;
+  char* ring;    // corrections of the value row
+  int ring_row;  // of the next token
   int ring_mask;
 
+  // Begins with token `token` of the unit.
   __device__ __forceinline__ RowOutput(const StepArgs& args, const Unit& unit, int token, int warp)
       : f32(args.out_f32 != 0), ring_row(unit.append_row + token), ring_mask(args.ring_rows - 1) {
-    const int value = warp * 16 + (ptx::lane() & 15);
+    const int value = warp * Layout::kRowsPerWarp + ptx::lane() % Layout::kRowsPerWarp;
     const int size = f32 ? 4 : 2;
     step = args.value_heads * kValueDim * size;
-    outputs = static_cast<char*>(unit.out) + static_cast<int64_t>(token) * step + value * size;
+    output = static_cast<char*>(unit.out) + static_cast<int64_t>(token) * step + value * size;
     ring = static_cast<char*>(unit.correction_out) + value * static_cast<int>(sizeof(State));
   }
-  __device__ __forceinline__ void store(bool exists, int token, float o) const {
-    char* const to = outputs + token * step;
-    ptx::store_where(exists && f32, reinterpret_cast<float*>(to), o);
-    ptx::store_where(exists && !f32, reinterpret_cast<uint16_t*>(to), narrow<bf16>(o).bits);
-  }
-  __device__ __forceinline__ void append(bool exists, int token, State d) const {
-    char* const to =
-        ring + ((ring_row + token) & ring_mask) * static_cast<int>(kValueDim * sizeof(State));
+  __device__ __forceinline__ void next(bool stores_d, State d, bool stores_output, float o) {
+    char* const to = ring + static_cast<unsigned>(ring_row & ring_mask) *
+                                static_cast<unsigned>(kValueDim * sizeof(State));
     if constexpr (Layout::kMma) {
-      ptx::store_where(exists, reinterpret_cast<uint16_t*>(to), d.bits);
+      ptx::store_where(stores_d, reinterpret_cast<uint16_t*>(to), d.bits);
     } else {
-      ptx::store_where(exists, reinterpret_cast<float*>(to), d);
+      ptx::store_where(stores_d, reinterpret_cast<float*>(to), d);
     }
+    ptx::store_where(stores_output && f32, reinterpret_cast<float*>(output), o);
+    ptx::store_where(stores_output && !f32, reinterpret_cast<uint16_t*>(output),
+                     narrow<bf16>(o).bits);
+    output += step;
+    ++ring_row;
   }
 };
 
@@ -94,7 +94,7 @@ template <class Layout>
 __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& staged, int count,
                                                   typename Layout::Stage& stage,
                                                   typename Layout::Scratch& scratch,
-                                                  StateTile& state, void* out, int warp,
+                                                  StateTiles<Layout>& state, void* out, int warp,
                                                   int group_barrier) {
   ptx::sync_group<Layout::kThreads>(
       group_barrier);  // the products in the place of the keys are taken
@@ -103,21 +103,22 @@ __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& s
   write_weights<Layout>(decays, scratch.weights[warp]);
   ptx::sync_group<Layout::kThreads>(group_barrier);
   const float* const weights = scratch.weights[warp];
-  StateTile tiles[1] = {state};
   fold_tiles<Layout>(
-      staged, count, warp * 16, scratch, decays.total, [&](int record) { return weights[record]; },
-      tiles);
-  state = tiles[0];
+      staged, count, warp * Layout::kRowsPerWarp, scratch, decays.total,
+      [&](int record) { return weights[record]; }, state.tiles);
   ptx::sync_group<Layout::kThreads>(group_barrier);
   if (out != nullptr) {
-    store_tile(state, stage.state + warp * 16 * kKeyDim);
+#pragma unroll
+    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
+      store_tile(state.tiles[m], stage.state + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
+    }
     store_rows<Layout>(stage, warp, static_cast<typename Layout::State*>(out));
   }
 }
 
 // Whether several threads have the same channel, so that one may read decays that another made.
 template <class Layout>
-inline constexpr bool kSharesChannels = Layout::kKda && Layout::kThreads > kKeyDim;
+inline constexpr bool kSharesChannels = Layout::kKda&& Layout::kThreads > kKeyDim;
 
 // KDA, one thread a channel: each token's products with the records before it, and its decayed key
 // and query; the tokens are dealt to as many sets of threads as a group has.
@@ -216,37 +217,55 @@ __device__ __forceinline__ void each_token(int tokens, int warp, Body&& body) {
   }
 }
 
-// Adds a record's contribution to a group's tokens from `from` on.
+// A record's coefficients for a group's tokens, of this lane's sums.
 template <class Layout>
-__device__ __forceinline__ void add_record(const float* coefficients, float d, int from,
-                                           GroupSums<Layout>& sums) {
-  const float4 c = *reinterpret_cast<const float4*>(coefficients);
-  const float each[4] = {c.x, c.y, c.z, c.w};
+struct GroupCoefficients {
+  float4 set[GroupSums<Layout>::kSets];
+
+  __device__ __forceinline__ explicit GroupCoefficients(const float* at) {
 #pragma unroll
-  for (int i = 0; i < Layout::kTokenGroup; ++i) {
-    if (i >= from) sums.token[i] = fmaf(each[i], d, sums.token[i]);
+    for (int s = 0; s < GroupSums<Layout>::kSets; ++s) {
+      set[s] = *reinterpret_cast<const float4*>(at + s * Layout::kColumns);
+    }
   }
-}
+  // Adds the record's contribution to the tokens from `from` on.
+  __device__ __forceinline__ void add(float d, int from, GroupSums<Layout>& sums) const {
+#pragma unroll
+    for (int s = 0; s < GroupSums<Layout>::kSets; ++s) {
+      float(&x)[Layout::kTokenGroup] = sums.token[s];
+      if (from <= 0) x[0] = fmaf(set[s].x, d, x[0]);
+      if (from <= 1) x[1] = fmaf(set[s].y, d, x[1]);
+      if (from <= 2) x[2] = fmaf(set[s].z, d, x[2]);
+      x[3] = fmaf(set[s].w, d, x[3]);
+    }
+  }
+};
 
 // A segment's tokens, four at a time, from the state and the coefficients, which are there: the
 // state's products, then the records before the four in ascending order, then the four one after
-// the other: a token's d is what the later ones need of it. Lane 16 w + r has value row r and the
-// sums with keys (w = 0), from which d comes, or with queries (w = 1), which give the outputs.
-// write(token, whether this lane stores d, whether it stores the output, d as stored, output).
-// `exchange_at` is the first token's. One warp.
-template <class Layout, class Write>
+// the other: a token's d is what the later ones need of it. The lanes with a row's sums with keys
+// make d, those with queries the outputs (GroupSums). `exchange_at` is the first token's;
+// next(whether this lane stores d, d as stored, whether it stores the output, output) is called for
+// every token, and for up to three that do not exist. One warp.
+template <class Layout, class Next>
 __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
                                                  const StateRows<Layout>& state, bool has_state,
                                                  typename Layout::Scratch& scratch, int exchange_at,
-                                                 int warp, Write&& write) {
+                                                 int warp, Next&& next) {
   using State = typename Layout::State;
   constexpr int kPitch = Layout::kCoefficientPitch, kGroup = Layout::kTokenGroup;
-  constexpr int kColumns = Layout::kColumns;
-  const int row = ptx::lane() & 15, which = ptx::lane() >> 4, value = warp * 16 + row;
+  constexpr int kColumns = Layout::kColumns, kSets = GroupSums<Layout>::kSets;
+  constexpr int kRows = Layout::kRowsPerWarp;
+  const int row = ptx::lane() % kRows, which = ptx::lane() / kRows, value = warp * kRows + row;
+  const bool has_keys = kSets == 2 || which == 0, has_queries = kSets == 2 || which == 1;
   State* const corrections = segment.staged.corrections + first_value + value;
-  const int last = segment.count - 1;
+  const bf16* values = nullptr;  // of the next token
+  if constexpr (!Layout::kValuesInPlace) {
+    values = segment.v + segment.first_row * Layout::kRows + value;
+  }
+  const int count = segment.count;
 #pragma unroll 1
-  for (int first = 0; first <= last; first += kGroup) {
+  for (int first = 0; first < count; first += kGroup) {
     GroupSums<Layout> sums{};
     if (has_state) {
       sums = group_products(state, segment, first, scratch.exchange + exchange_at,
@@ -256,42 +275,66 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
     const auto four = [&](int factor) {
       return *reinterpret_cast<const float4*>(factors + factor * kColumns);
     };
-    const float4 scale = four(Layout::kKeyFactor + which);
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+      const float4 scale = four(Layout::kKeyFactor + (kSets == 2 ? s : which));
+      float(&x)[kGroup] = sums.token[s];
+      x[0] = x[0] * scale.x + 0.0f;
+      x[1] = x[1] * scale.y + 0.0f;
+      x[2] = x[2] * scale.z + 0.0f;
+      x[3] = x[3] * scale.w + 0.0f;
+    }
+    const float* coefficients =
+        scratch.coefficients + (kSets == 2 ? 0 : which * kColumns) + segment.first_column + first;
+    State* d = corrections;
+    int left = segment.history + first;  // records
+#pragma unroll 1
+    for (; left >= 4; left -= 4) {  // loads first, so that one waits for all
+      State four_d[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) four_d[i] = d[i * kValueDim];
+      const GroupCoefficients<Layout> c0(coefficients), c1(coefficients + kPitch),
+          c2(coefficients + 2 * kPitch), c3(coefficients + 3 * kPitch);
+      c0.add(widen(four_d[0]), 0, sums);
+      c1.add(widen(four_d[1]), 0, sums);
+      c2.add(widen(four_d[2]), 0, sums);
+      c3.add(widen(four_d[3]), 0, sums);
+      coefficients += 4 * kPitch;
+      d += 4 * kValueDim;
+    }
+#pragma unroll 1
+    for (; left > 0; --left) {
+      GroupCoefficients<Layout>(coefficients).add(widen(*d), 0, sums);
+      coefficients += kPitch;
+      d += kValueDim;
+    }
+    // Tokens that do not exist come last: whatever they read, nobody uses.
     const float4 key_query4 = four(Layout::kKeyQuery), beta4 = four(Layout::kBeta);
     const float key_query[kGroup] = {key_query4.x, key_query4.y, key_query4.z, key_query4.w};
     const float beta[kGroup] = {beta4.x, beta4.y, beta4.z, beta4.w};
-    sums.token[0] = sums.token[0] * scale.x + 0.0f;
-    sums.token[1] = sums.token[1] * scale.y + 0.0f;
-    sums.token[2] = sums.token[2] * scale.z + 0.0f;
-    sums.token[3] = sums.token[3] * scale.w + 0.0f;
-    const float* coefficients =
-        scratch.coefficients + which * kColumns + segment.first_column + first;
-    const State* older = corrections;
-    const int before = segment.history + first;
-#pragma unroll 4
-    for (int record = 0; record < before; ++record) {
-      add_record<Layout>(coefficients, widen(*older), 0, sums);
-      coefficients += kPitch;
-      older += kValueDim;
-    }
+    float v[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      // What does not exist is read in the place of the last token.
-      const int at = min(first + i, last);
-      State* const own = corrections + (segment.history + at) * kValueDim;
-      float v;
+      const bool exists = first + i < count;
       if constexpr (Layout::kValuesInPlace) {
-        v = widen(*own);
+        v[i] = exists ? widen(d[i * kValueDim]) : 0.0f;
       } else {
-        v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
+        v[i] = exists ? widen(values[i * Layout::kRows]) : 0.0f;
       }
-      const float d = ptx::shuffle(beta[i] * (v - sums.token[i]), row);
-      const State stored = narrow<State>(d);
-      const bool exists = first + i <= last, stores_d = exists && which == 0;
-      if (stores_d) *own = stored;
-      write(at, stores_d, exists && which != 0, stored, fmaf(key_query[i], d, sums.token[i]));
+    }
+    values += kGroup * Layout::kRows;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const bool exists = first + i < count;
+      float own = beta[i] * (v[i] - sums.token[0][i]);
+      if constexpr (kSets == 1) own = ptx::shuffle(own, row);
+      const State stored = narrow<State>(own);
+      if (exists && has_keys) d[i * kValueDim] = stored;
+      next(exists && has_keys, stored, exists && has_queries,
+           fmaf(key_query[i], own, sums.token[kSets - 1][i]));
       if (i + 1 < kGroup) {
-        add_record<Layout>(coefficients + (at - first) * kPitch, widen(stored), i + 1, sums);
+        GroupCoefficients<Layout>(coefficients + (exists ? i * kPitch : 0))
+            .add(widen(stored), i + 1, sums);
       }
     }
     ptx::sync_warp();  // the other half's lanes read what is stored here, and so does a fold

@@ -90,8 +90,8 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
     return n;
   };
   int fitting = stages_that_fit();
-  if (fitting < plan.groups && wishes.groups == 0) {
-    plan.groups = 1;
+  while (fitting < plan.groups && plan.groups > 1 && wishes.groups == 0) {
+    --plan.groups;
     fitting = stages_that_fit();
   }
   plan.threads = threads(plan);

@@ -27,9 +27,11 @@ struct WindowLayout {
   static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
   // A token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
-  static constexpr int kWarps = kUnitRows / 16;
+  // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
+  // with queries.
+  static constexpr int kRowsPerWarp = kSwizzled && !kTiled ? 32 : 16;
+  static constexpr int kWarps = kUnitRows / kRowsPerWarp;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRowsPerWarp = kUnitRows / kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kUnitBatch = 8;
@@ -38,12 +40,12 @@ struct WindowLayout {
   static constexpr int kStaged = (kRecordTile + 2 * kWindow - 1 + 7) / 8 * 8;
   // Tokens that are evaluated together.
   static constexpr int kTokenGroup = 4;
-  static constexpr int kGroupsMax = kMma ? 2 : 3;  // of a block
+  static constexpr int kGroupsMax = kWarps > 4 ? 2 : 3;  // of a block
   // Four, so that none of the schedulers has more to do than the others, and so that they can give
   // registers to the groups.
   static constexpr int kProducerWarps = 4;
   static constexpr int kThreadsMax = kGroupsMax * kThreads + 32 * kProducerWarps;
-  static constexpr int kProducerRegisters = 56, kGroupRegisters = kMma ? 104 : 152;
+  static constexpr int kProducerRegisters = 56, kGroupRegisters = kWarps > 4 ? 104 : 152;
   // Columns of coefficients: a window's two segments begin at multiples of four.
   static constexpr int kColumns = kWindow + 4;
 
@@ -90,7 +92,7 @@ struct WindowLayout {
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: a group's products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * 16 * kTokenGroup];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };

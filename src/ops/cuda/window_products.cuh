@@ -105,38 +105,47 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   return end;
 }
 
-// A warp's sixteen value rows of the state in its registers: as a tile, or for fp32 states four
-// columns of every row a lane.
-struct StateColumns {
-  float4 rows[16];
+// A warp's value rows of the state in its registers: as tiles, or for fp32 states four columns of
+// every row a lane.
+template <class Layout>
+struct StateTiles {
+  static constexpr int kTiles = Layout::kRowsPerWarp / 16;
+  StateTile tiles[kTiles];
 };
 template <class Layout>
-using StateRows = std::conditional_t<Layout::kMma, StateTile, StateColumns>;
+struct StateColumns {
+  float4 rows[Layout::kRowsPerWarp];
+};
+template <class Layout>
+using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
 
 // From the stage; zero without a state.
 template <class Layout>
 __device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::Stage& stage,
                                                         int warp, bool has_state) {
-  static_assert(Layout::kRowsPerWarp == 16);
   StateRows<Layout> state{};
   if (!has_state) return state;
-  const typename Layout::State* const rows = stage.state + warp * 16 * kKeyDim;
+  const typename Layout::State* const rows = stage.state + warp * Layout::kRowsPerWarp * kKeyDim;
   if constexpr (Layout::kMma) {
-    state = load_tile(rows);
+#pragma unroll
+    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
+      state.tiles[m] = load_tile(rows + 16 * m * kKeyDim);
+    }
   } else {
 #pragma unroll
-    for (int r = 0; r < 16; ++r) {
+    for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
       state.rows[r] = *reinterpret_cast<const float4*>(rows + r * kKeyDim + ptx::lane() * 4);
     }
   }
   return state;
 }
 
-// Sums of value row lane % 16 with the keys (lanes 0 .. 15) or the queries (16 .. 31) of a group of
-// tokens.
+// Sums of a value row with the keys and with the queries of a group of tokens: of 32 rows a warp,
+// row `lane`, both; of sixteen, row lane % 16, lanes 0 .. 15 the keys and 16 .. 31 the queries.
 template <class Layout>
 struct GroupSums {
-  float token[Layout::kTokenGroup];
+  static constexpr int kSets = Layout::kRowsPerWarp / 16;
+  float token[kSets][Layout::kTokenGroup];
 };
 
 // The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
@@ -146,9 +155,10 @@ struct GroupSums {
 // parts of both and the low parts for two of them (KDA).
 template <class Layout>
 __device__ __forceinline__ GroupSums<Layout> group_products(
-    const StateTile& state, const Segment<Layout>& segment, int first,
+    const StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
     const typename Layout::Exchange* exchange, float* products) {
-  constexpr int kTileTokens = Layout::kKda ? 2 : 4;
+  constexpr int kTileTokens = Layout::kKda ? 2 : 4, kTiles = StateTiles<Layout>::kTiles;
+  constexpr int kRows = Layout::kRowsPerWarp;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3, last = segment.count - 1;
   const bool odd = (g & 1) != 0;
   static_assert(Layout::kTokenGroup == 4);
@@ -162,13 +172,17 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
     } else {
       b = segment.fragments_of(odd, token);
     }
-    float acc[2][4] = {};
+    float acc[kTiles][2][4] = {};
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) state.multiply(acc[c & 1], c, b.chunk[c]);
+    for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float key = acc[0][2 * half] + acc[1][2 * half];
-      float query = acc[0][2 * half + 1] + acc[1][2 * half + 1];
+      for (int m = 0; m < kTiles; ++m) state.tiles[m].multiply(acc[m][c & 1], c, b.chunk[c]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2 * kTiles; ++half) {
+      const int m = half >> 1, at_row = 2 * (half & 1);
+      float key = acc[m][0][at_row] + acc[m][1][at_row];
+      float query = acc[m][0][at_row + 1] + acc[m][1][at_row + 1];
       float* const at = to + n + 8 * half * 4;
       if constexpr (Layout::kKda) {  // high + low part
         key += ptx::shuffle_xor(key, 1);
@@ -176,20 +190,29 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
         if ((t & 1) != 0) continue;
       }
       at[0] = key;
-      at[16 * 4] = query;
+      at[kRows * 4] = query;
     }
   }
   ptx::sync_warp();
-  const float4 x = *reinterpret_cast<const float4*>(products + ptx::lane() * 4);
+  GroupSums<Layout> sums;
+#pragma unroll
+  for (int set = 0; set < GroupSums<Layout>::kSets; ++set) {
+    const float4 x = *reinterpret_cast<const float4*>(products + (set * kRows + ptx::lane()) * 4);
+    sums.token[set][0] = x.x;
+    sums.token[set][1] = x.y;
+    sums.token[set][2] = x.z;
+    sums.token[set][3] = x.w;
+  }
   ptx::sync_warp();
-  return {{x.x, x.y, x.z, x.w}};
+  return sums;
 }
 
 // fp32 states, token after token.
 template <class Layout>
 __device__ __forceinline__ GroupSums<Layout> group_products(
-    const StateColumns& state, const Segment<Layout>& segment, int first,
+    const StateColumns<Layout>& state, const Segment<Layout>& segment, int first,
     const typename Layout::Exchange* exchange, float*) {
+  static_assert(Layout::kRowsPerWarp == 16);
   const int column = ptx::lane() * 4;
   GroupSums<Layout> sums{};
 #pragma unroll 1
@@ -212,7 +235,7 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
     sum_over_lanes(partial);
 #pragma unroll
     for (int j = 0; j < Layout::kTokenGroup; ++j) {
-      sums.token[j] = j == i ? partial[0] : sums.token[j];
+      sums.token[0][j] = j == i ? partial[0] : sums.token[0][j];
     }
   }
   return sums;

@@ -133,14 +133,12 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       has_state = true;
     }
     if constexpr (!Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
-    const RowOutput<Layout> output(args, unit, segment.first_token, warp);
-    evaluate_segment(
-        segment, unit.first_value, state, has_state, scratch,
-        Layout::kKda ? segment.first_token : 0, warp,
-        [&](int token, bool stores_d, bool stores_output, typename Layout::State d, float o) {
-          output.append(stores_d, token, d);
-          output.store(stores_output, token, o);
-        });
+    RowOutput<Layout> output(args, unit, segment.first_token, warp);
+    evaluate_segment(segment, unit.first_value, state, has_state, scratch,
+                     Layout::kKda ? segment.first_token : 0, warp,
+                     [&](bool stores_d, typename Layout::State d, bool stores_output, float o) {
+                       output.next(stores_d, d, stores_output, o);
+                     });
   }
   // The next unit overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
