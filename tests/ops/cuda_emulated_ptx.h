@@ -273,6 +273,14 @@ inline float shuffle_down(float x, int distance) {
 }
 inline void sync_warp() { own_block().sync_warp(); }
 inline void sync_block() { own_block().sync(0, threads()); }
+template <class T>
+inline void store_where(bool live, T* to, T x) {
+  if (live) *to = x;
+}
+template <int kRegisters>
+inline void give_registers() {}
+template <int kRegisters>
+inline void take_registers() {}
 template <int kThreads = 128>
 inline void sync_group(int id) {
   own_block().sync(id, kThreads);

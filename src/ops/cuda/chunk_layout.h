@@ -14,7 +14,8 @@ template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows>
 struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment> {
   using Window = WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, kChunkSegment>;
   static constexpr bool kRepresentative = true;
-  static constexpr int kChunkThreads = kGroupThreads + 32;
+  static_assert(!Window::kSwizzled);
+  static constexpr int kChunkThreads = Window::kThreads + 32;
   static constexpr int kBlocks = 2;  // in shared memory
 
   struct Stage {

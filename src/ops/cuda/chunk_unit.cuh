@@ -7,7 +7,7 @@
 
 #include "ops/cuda/chunk_layout.h"
 #include "ops/cuda/segment.cuh"
-#include "ops/cuda/state_tile.cuh"
+#include "ops/cuda/tile_solve.cuh"
 #include "ops/cuda/window_producer.cuh"
 
 namespace replayssm::cuda {
@@ -73,22 +73,22 @@ __device__ __forceinline__ void copy_chunk_block(const StepArgs& args, const Uni
     copy_swizzled<kKeyDim>(block.q, records, tokens, token_rows(unit.q));
     copy_swizzled<Layout::kRows>(block.v, records, tokens, token_rows(unit.v));
   } else {
-    copy_rows<kKeyDim * sizeof(bf16)>(block.keys, kKeyDim, records, ring_keys);
+    copy_rows<kKeyDim * sizeof(bf16)>(lanes_of_warp(), block.keys, kKeyDim, records, ring_keys);
     copy_rows<Layout::kRows * sizeof(State)>(
-        block.corrections + unit.first_value, kValueDim, records,
+        lanes_of_warp(), block.corrections + unit.first_value, kValueDim, records,
         [&](int i) { return ring_corrections(i) + unit.first_value; });
-    copy_rows<kKeyDim * sizeof(bf16)>(block.keys + records * kKeyDim, kKeyDim, tokens,
-                                      token_rows(unit.k));
-    copy_rows<kKeyDim * sizeof(bf16)>(block.q + records * kKeyDim, kKeyDim, tokens,
+    copy_rows<kKeyDim * sizeof(bf16)>(lanes_of_warp(), block.keys + records * kKeyDim, kKeyDim,
+                                      tokens, token_rows(unit.k));
+    copy_rows<kKeyDim * sizeof(bf16)>(lanes_of_warp(), block.q + records * kKeyDim, kKeyDim, tokens,
                                       token_rows(unit.q));
-    copy_rows<Layout::kRows * sizeof(bf16)>(block.v + records * Layout::kRows, Layout::kRows,
-                                            tokens, token_rows(unit.v));
+    copy_rows<Layout::kRows * sizeof(bf16)>(lanes_of_warp(), block.v + records * Layout::kRows,
+                                            Layout::kRows, tokens, token_rows(unit.v));
   }
   if constexpr (Layout::kKda) {
-    copy_rows<kKeyDim * sizeof(float)>(block.gates, kKeyDim, records,
+    copy_rows<kKeyDim * sizeof(float)>(lanes_of_warp(), block.gates, kKeyDim, records,
                                        [&](int i) { return unit.gates + ring_row(i) * kKeyDim; });
     copy_rows<kKeyDim * sizeof(float)>(
-        block.gates + records * kKeyDim, kKeyDim, tokens,
+        lanes_of_warp(), block.gates + records * kKeyDim, kKeyDim, tokens,
         [&](int i) { return unit.gate + (first_token + i) * heads * kKeyDim; });
   }
   static_assert(Layout::kRecords <= 32);  // a lane has a position
@@ -136,36 +136,28 @@ template <class Layout, int kWarps>
 __device__ __forceinline__ void chunk_coefficients(const StepArgs& args,
                                                    const Segment<Layout>& segment,
                                                    typename Layout::Scratch& scratch, int warp) {
-  token_coefficients<Layout, kChunkSegment / kWarps>(
-      args,
-      [&](int turn) {
-        const int wanted = turn * kWarps + warp, i = min(wanted, segment.count - 1);
-        return SegmentToken<Layout>{segment, i, wanted == i};
-      },
-      scratch, [](int, float) {});
+  each_token<Layout, kWarps>(segment.count, warp, [&](int token, bool exists) {
+    token_coefficients(args, segment, token, exists, scratch, [](float) {});
+  });
 }
 
-// Evaluates one segment; write(token of the segment, value, d, output). All threads of the group.
-template <class Layout, class Write>
+// Evaluates one segment; `next` as in evaluate_segment(). All threads of the group.
+template <class Layout, class Next>
 __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, const Unit& unit,
                                                        const Segment<Layout>& segment,
                                                        bool has_state,
                                                        typename Layout::Shared& shared, int warp,
-                                                       int group_barrier, Write&& write) {
+                                                       int group_barrier, Next&& next) {
   typename Layout::Scratch& scratch = shared.scratch;
   window_gram(segment, 0, scratch, warp);
   if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
-  ptx::sync_group(group_barrier);
-  chunk_coefficients<Layout, kWarpsPerGroup>(args, segment, scratch, warp);
-  ptx::sync_group(group_barrier);
-  WindowSums<Layout> sums{};
-  if (has_state) {
-    window_products<Layout>(shared.stage, segment, scratch.exchange, warp, scratch.products[warp],
-                            sums);
-  }
-  evaluate_segment<Layout>(segment, unit.first_value, scratch, warp, sums, write);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  chunk_coefficients<Layout, Layout::kWarps>(args, segment, scratch, warp);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  const StateRows<Layout> state = load_state<Layout>(shared.stage, warp, has_state);
+  evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, next);
   // The next segment overwrites what the warps have exchanged.
-  if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
+  if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
 }
 
 // The segment of a block of positions that begins at position `first`.
@@ -201,19 +193,15 @@ __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& 
                                        block.key_scales};
     resolve_decays<Layout>(args, unit.value_head, block.gates + at.records * Layout::kGateWidth,
                            at.end - at.records, warp * 32 + ptx::lane(), [](int, int, float) {});
+    if constexpr (kSharesChannels<Layout>) ptx::sync_group<Layout::kThreads>(kGroupBarrier);
 #pragma unroll 1
     for (int first = at.records; first < at.end; first += Layout::kTokens) {
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
-      evaluate_chunk_segment(
-          args, unit, segment, has_state, shared, warp, kGroupBarrier,
-          [&](int i, int value, State stored, float o) {
-            const int token = at.token(unit, first + i);
-            store_output<Layout>(
-                args, unit, static_cast<int64_t>(token) * args.value_heads * kValueDim + value, o);
-            if (!last) return;
-            const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
-            static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
-          });
+      RowOutput<Layout> output(args, unit, at.token(unit, first), warp);
+      evaluate_chunk_segment(args, unit, segment, has_state, shared, warp, kGroupBarrier,
+                             [&](bool stores_d, State d, bool stores_output, float o) {
+                               output.next(stores_d && last, d, stores_output, o);
+                             });
     }
     if (!last) {
       void* const out = b + 2 == count ? unit.state_out : nullptr;
@@ -279,8 +267,8 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
                                            typename Layout::Shared& shared, int warp) {
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   const int row = warp * 16;
-  StateTile state{};
-  if (unit.has_state) state = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
+  StateTile state[1] = {};
+  if (unit.has_state) state[0] = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -292,7 +280,7 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       TileSums<Layout> sums{};
-      tile_products(state, segment, sums);
+      tile_products(state[0], segment, sums);
       solve_tile(segment, unit.first_value, block.segments[s], warp,
                  TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
                    if (!last) return;
@@ -303,11 +291,11 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tile<Layout>(
+      fold_tiles<Layout>(
           {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
           unit.first_value + row, scratch, scratch.decay[0],
           [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count) store_tile(state, static_cast<bf16*>(unit.state_out) + row * kKeyDim);
+      if (b + 2 == count) store_tile(state[0], static_cast<bf16*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }

@@ -107,4 +107,16 @@ inline int stages_max(const StepPlan& plan) {
   return visit_layout(plan, []<class Layout>(Layout) { return Layout::kUnitBatch; });
 }
 
+// Threads of a block with the plan's groups.
+inline int threads(const StepPlan& plan) {
+  return visit_layout(plan, [&]<class Layout>(Layout) {
+    return 32 * (plan.groups * Layout::kWarps + Layout::kProducerWarps);
+  });
+}
+
+// The most consumer groups of a block that its kernel is built for.
+inline int groups_max(const StepPlan& plan) {
+  return visit_layout(plan, []<class Layout>(Layout) { return Layout::kGroupsMax; });
+}
+
 }  // namespace replayssm::cuda

@@ -40,8 +40,9 @@ struct Pipeline {
   __device__ void init() {
     if (ptx::thread() == 0) {
       for (int i = 0; i < stage_count; ++i) {
-        ptx::barrier_init(full + i, 1 + 32);  // the announcement, and 32 lanes' plain copies
-        ptx::barrier_init(empty + i, kWarpsPerGroup);
+        // The announcement, and every lane's plain copies.
+        ptx::barrier_init(full + i, 1 + 32 * Layout::kProducerWarps);
+        ptx::barrier_init(empty + i, Layout::kWarps);
       }
       ptx::barrier_init_fence();
     }
@@ -134,6 +135,42 @@ __device__ __forceinline__ void describe_step(const StepArgs& args, int unit, co
   u.beta = args.beta + value_token;
 }
 
+// The lanes that copy together: this one among all of them.
+struct Copiers {
+  int index;
+  int count;
+};
+template <class Layout>
+__device__ __forceinline__ Copiers producers() {
+  constexpr int kCount = 32 * Layout::kProducerWarps;
+  return {ptx::thread() % kCount, kCount};
+}
+__device__ __forceinline__ Copiers lanes_of_warp() { return {ptx::lane(), 32}; }
+
+// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart.
+template <int kBytes, class T, class RowAt>
+__device__ __forceinline__ void copy_rows(const Copiers& who, T* to, int pitch, int rows,
+                                          RowAt&& row_at) {
+  constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
+#pragma unroll 1
+  for (int i = who.index; i < rows * kPieces; i += who.count) {
+    const int row = i / kPieces, element = i % kPieces * kElements;
+    ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
+  }
+}
+
+// Copies `rows` rows of 128 bf16 from row_at(i) to rows first, first + 1, .. of `to`, each piece of
+// 16 bytes to its place (swizzled); sixteen lanes a row.
+template <class RowAt>
+__device__ __forceinline__ void copy_swizzled_rows(const Copiers& who, bf16* to, int first,
+                                                   int rows, RowAt&& row_at) {
+  const int column = (who.index & 15) * 8;
+#pragma unroll 1
+  for (int i = who.index >> 4; i < rows; i += who.count >> 4) {
+    ptx::copy_piece(to + swizzled<kKeyDim>(first + i, column), row_at(i) + column);
+  }
+}
+
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
@@ -143,9 +180,11 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
                                                        int ring_rows, uint64_t* full) {
   using State = typename Layout::State;
   const int first_row = u.first_row, records = u.records;
-  if (ptx::copies_blocks()) {
+  const Copiers who = producers<Layout>();
+  const bool first_warp = who.index < 32;
+  if (first_warp && ptx::copies_blocks()) {
     if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
-    if constexpr (Layout::kRecords > 0) {
+    if constexpr (Layout::kRecords > 0 && !Layout::kSwizzled) {
       for (int done = 0; done < records;) {
         const int row = (first_row + done) & (ring_rows - 1);
         const int rows = min(records - done, ring_rows - row);  // up to the ring's end
@@ -163,10 +202,18 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
       }
     }
   }
+  if constexpr (Layout::kSwizzled) {
+    const auto ring_row = [=](int i) { return ((first_row + i) & (ring_rows - 1)) * kKeyDim; };
+    static_assert(kKeyDim == kValueDim);
+    copy_swizzled_rows(who, stage.keys, 0, records, [&](int i) { return u.keys + ring_row(i); });
+    copy_rows<kValueDim * sizeof(bf16)>(who, stage.corrections, kValueDim, records, [&](int i) {
+      return static_cast<const bf16*>(u.corrections) + ring_row(i);
+    });
+  }
   if constexpr (Layout::kRecords > 0) {
     const int touched =
         Layout::kTokens > 1 ? records : Layout::kRecords;  // the rest is the window's
-    for (int j = ptx::lane(); j < touched; j += 32) {
+    for (int j = who.index; j < touched; j += who.count) {
       const int row = (first_row + j) & (ring_rows - 1);
       ptx::copy_float(stage.key_scales + j, u.key_scales + row, j < records);
       if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, u.gates + row, j < records);
@@ -181,7 +228,8 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
   constexpr uint32_t kStateBytes = Layout::kRows * kKeyDim * sizeof(typename Layout::State);
-  return (u.has_state ? kStateBytes : 0u) + static_cast<uint32_t>(u.records) * kRecordBytes;
+  const uint32_t records = Layout::kSwizzled ? 0u : static_cast<uint32_t>(u.records);
+  return (u.has_state ? kStateBytes : 0u) + records * kRecordBytes;
 }
 
 // Units of packed_step and window_step.
@@ -238,14 +286,18 @@ template <class Layout, class Units>
 __device__ __forceinline__ void fetch_state(const Units& units, const Unit& u,
                                             typename Layout::Stage& stage, uint64_t* full) {
   const bool live = u.kind == UnitKind::live;
-  if (ptx::lane() == 0) ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
+  if (producers<Layout>().index == 0) {
+    ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
+  }
   ptx::sync_warp();
   if (live) copy_state_and_records<Layout>(u, stage, units.ring_rows(), full);
 }
 
-// Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark.
+// Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark. The
+// first producer warp describes the units, all of them copy.
 template <class Layout, class Units>
 __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
+  const bool describes = producers<Layout>().index < 32;
   const bool settled = units.settled();
   if (!settled) wait_then_allow_next();
   const int count = units.count(), stride = ptx::blocks();
@@ -256,23 +308,27 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
   auto unit_at = [&](int i) { return ptx::block() + i * stride; };
   Lookup next;
   int own = ptx::lane();
-  if (own < Layout::kUnitBatch && own < mine) {
+  if (describes && own < Layout::kUnitBatch && own < mine) {
     units.look_up_row(unit_at(own), next);
     units.look_up_cursor(unit_at(own), next);
   }
   for (int first = 0; first < total; first += Layout::kUnitBatch) {
     Unit* const batch = pipeline.units + first % Layout::kUnitTable;
-    if (ptx::lane() < Layout::kUnitBatch && own < total) {
+    if (describes && ptx::lane() < Layout::kUnitBatch && own < total) {
       if (own < mine) {
         units.describe(unit_at(own), next, batch[ptx::lane()]);
       } else {
         batch[ptx::lane()].kind = UnitKind::end;
       }
     }
-    ptx::sync_warp();
+    if constexpr (Layout::kProducerWarps > 1) {
+      ptx::sync_group<32 * Layout::kProducerWarps>(1 + pipeline.groups);
+    } else {
+      ptx::sync_warp();
+    }
     own += Layout::kUnitBatch;
     next = Lookup{};
-    const bool looks_up = ptx::lane() < Layout::kUnitBatch && own < mine;
+    const bool looks_up = describes && ptx::lane() < Layout::kUnitBatch && own < mine;
     if (looks_up) units.look_up_row(unit_at(own), next);
     const int units_here = min(Layout::kUnitBatch, total - first);
     if (settled && first == 0) {  // fill the stages while the previous launch still runs
@@ -325,8 +381,8 @@ __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consu
   }
 }
 
-// The body of a kernel: warps 0 .. 4 groups - 1 consume, the last warp produces. What consume_units
-// asks, with the group's scratch and barrier and the warp's place in the group:
+// The body of a kernel: the first kWarps warps for each group consume, those behind them produce.
+// What consume_units asks, with the group's scratch and barrier and the warp's place in the group:
 // consume(unit, stage, empty, scratch, turn, warp, group_barrier).
 template <class Layout, class Units, class Consume>
 __device__ __forceinline__ void run_units(const Units& units, unsigned char* shared, int stages,
@@ -334,11 +390,13 @@ __device__ __forceinline__ void run_units(const Units& units, unsigned char* sha
   Pipeline<Layout> pipeline(shared, stages, groups);
   pipeline.init();
   const int warp = ptx::thread() / 32;
-  if (warp == groups * kWarpsPerGroup) {
+  if (warp >= groups * Layout::kWarps) {
+    if constexpr (Layout::kProducerWarps > 1) ptx::give_registers<Layout::kProducerRegisters>();
     produce<Layout>(units, pipeline);
     return;
   }
-  const int group = warp / kWarpsPerGroup, warp_in_group = warp % kWarpsPerGroup;
+  if constexpr (Layout::kProducerWarps > 1) ptx::take_registers<Layout::kGroupRegisters>();
+  const int group = warp / Layout::kWarps, warp_in_group = warp % Layout::kWarps;
   consume_units<Layout>(
       pipeline, group,
       [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty, int turn) {

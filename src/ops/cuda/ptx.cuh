@@ -48,6 +48,21 @@ __device__ __forceinline__ void sync_group(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
+// Warps of a kernel whose registers are dealt out anew: all four warps of one quarter of them ask
+// together, from the first warp on that is a multiple of four. No effect but on sm_90a.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
 // c += a b, a [16, 16] bf16 row-major fragments, b [16, 8] bf16, c [16, 8] fp32. With
 // g = lane / 4, t = lane % 4: a0 holds rows g, columns 2t and 2t+1; a1 rows g+8; a2 and a3 the same
 // rows, columns 2t+8 and 2t+9. b0 holds rows 2t, 2t+1 of column g; b1 rows 2t+8, 2t+9. c[0], c[1]
@@ -71,6 +86,18 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], const void* ro
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(shared_address(row))
                : "memory");
+}
+
+// Stores to global memory where `live`, without a branch.
+__device__ __forceinline__ void store_where(bool live, float* to, float x) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.f32 [%1], %2; }" ::"r"(live ? 1 : 0),
+      "l"(to), "f"(x));
+}
+__device__ __forceinline__ void store_where(bool live, uint16_t* to, uint16_t x) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"(live ? 1 : 0),
+      "l"(to), "h"(x));
 }
 
 // Two floats rounded to nearest even, `low` in the lower half.

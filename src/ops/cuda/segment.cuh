@@ -12,14 +12,51 @@ namespace replayssm::cuda {
 template <class Layout, class Each>
 __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_head, float* gates,
                                                int tokens, int thread, Each&& each) {
-  // KDA: a thread has a channel; GDN: a token.
-  const int channel = Layout::kKda ? thread : 0;
-  for (int i = Layout::kKda ? 0 : thread; i < tokens; i += Layout::kKda ? 1 : Layout::kThreads) {
+  // KDA: a thread has a channel of every kThreads / K th token; GDN: a token.
+  constexpr int kEach = Layout::kThreads / Layout::kGateWidth;
+  const int channel = Layout::kKda ? thread % kKeyDim : 0;
+  for (int i = thread / Layout::kGateWidth; i < tokens; i += kEach) {
     float& gate = gates[i * Layout::kGateWidth + channel];
     gate = decay(resolve_gate<Layout>(args, gate, value_head, channel));
     each(i, channel, gate);
   }
 }
+
+// Where the outputs and corrections of a value row go, this lane's, token by token.
+template <class Layout>
+struct RowOutput {
+  using State = typename Layout::State;
+  char* output;  // of the next token
+  int step;      // bytes from a token's output to the next
+  bool f32;
+  char* ring;    // corrections of the value row
+  int ring_row;  // of the next token
+  int ring_mask;
+
+  // Begins with token `token` of the unit.
+  __device__ __forceinline__ RowOutput(const StepArgs& args, const Unit& unit, int token, int warp)
+      : f32(args.out_f32 != 0), ring_row(unit.append_row + token), ring_mask(args.ring_rows - 1) {
+    const int value = warp * Layout::kRowsPerWarp + ptx::lane() % Layout::kRowsPerWarp;
+    const int size = f32 ? 4 : 2;
+    step = args.value_heads * kValueDim * size;
+    output = static_cast<char*>(unit.out) + static_cast<int64_t>(token) * step + value * size;
+    ring = static_cast<char*>(unit.correction_out) + value * static_cast<int>(sizeof(State));
+  }
+  __device__ __forceinline__ void next(bool stores_d, State d, bool stores_output, float o) {
+    char* const to = ring + static_cast<unsigned>(ring_row & ring_mask) *
+                                static_cast<unsigned>(kValueDim * sizeof(State));
+    if constexpr (Layout::kMma) {
+      ptx::store_where(stores_d, reinterpret_cast<uint16_t*>(to), d.bits);
+    } else {
+      ptx::store_where(stores_d, reinterpret_cast<float*>(to), d);
+    }
+    ptx::store_where(stores_output && f32, reinterpret_cast<float*>(output), o);
+    ptx::store_where(stores_output && !f32, reinterpret_cast<uint16_t*>(output),
+                     narrow<bf16>(o).bits);
+    output += step;
+    ++ring_row;
+  }
+};
 
 // Folds `count` records into the state of the stage; `out` as in FoldOperands.
 template <class Layout>
@@ -33,9 +70,11 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
                                count,       has_state,
                                first_value, static_cast<typename Layout::State*>(out)};
   if constexpr (Layout::kKda) {
-    const int channel = warp * 32 + ptx::lane();
-    scratch.decay[channel] = decay_keys_in_place<Layout>(staged, count, channel);
-    ptx::sync_group(group_barrier);
+    if (warp < kKeyDim / 32) {
+      const int channel = warp * 32 + ptx::lane();
+      scratch.decay[channel] = decay_keys_in_place<Layout>(staged, count, channel);
+    }
+    ptx::sync_group<Layout::kThreads>(group_barrier);
   } else {
     const HeadDecays<Layout> decays = head_decays<Layout>(staged, count, 1.0f);
     folding.head_decay = decays.total;
@@ -49,197 +88,256 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
   ptx::sync_warp();
 }
 
-// KDA, one thread a channel: each token's products with the records before it, and its decayed key
-// and query; two tokens at a time, so that one's sums fill the waits of the other's.
-template <class Layout, int kCount>
-__device__ __forceinline__ void channels_of_two(const Segment<Layout>& segment, int first,
-                                                typename Layout::Scratch& scratch, int warp) {
-  const int channel = warp * 32 + ptx::lane();
+// Folds `count` records into the rows that the group's warps have in registers; `out` as in
+// FoldOperands, by way of the stage. Three group barriers.
+template <class Layout>
+__device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& staged, int count,
+                                                  typename Layout::Stage& stage,
+                                                  typename Layout::Scratch& scratch,
+                                                  StateTiles<Layout>& state, void* out, int warp,
+                                                  int group_barrier) {
+  ptx::sync_group<Layout::kThreads>(
+      group_barrier);  // the products in the place of the keys are taken
+  write_fold_keys<Layout>(staged, count, scratch, warp);
+  const HeadDecays<Layout> decays = head_decays<Layout>(staged, count, 1.0f);
+  write_weights<Layout>(decays, scratch.weights[warp]);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  const float* const weights = scratch.weights[warp];
+  fold_tiles<Layout>(
+      staged, count, warp * Layout::kRowsPerWarp, scratch, decays.total,
+      [&](int record) { return weights[record]; }, state.tiles);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  if (out != nullptr) {
 #pragma unroll
-  for (int two = 0; two < 2; ++two) {
-    const int i = min(first + two, segment.count - 1);
+    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
+      store_tile(state.tiles[m], stage.state + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
+    }
+    store_rows<Layout>(stage, warp, static_cast<typename Layout::State*>(out));
+  }
+}
+
+// Whether several threads have the same channel, so that one may read decays that another made.
+template <class Layout>
+inline constexpr bool kSharesChannels = Layout::kKda&& Layout::kThreads > kKeyDim;
+
+// KDA, one thread a channel: each token's products with the records before it, and its decayed key
+// and query; the tokens are dealt to as many sets of threads as a group has.
+template <class Layout>
+__device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
+                                                typename Layout::Scratch& scratch, int warp) {
+  constexpr int kRecords = Layout::kRecords, kQuarters = kKeyDim / 32;
+  const int quarter = warp % kQuarters, channel = quarter * 32 + ptx::lane();
+#pragma unroll 1
+  for (int i = warp / kQuarters; i < segment.count; i += Layout::kWarps / kQuarters) {
     const int at = segment.first_token + i, records = segment.history + i;
     const float k = widen(segment.key(i)[channel]), q = widen(segment.query(i)[channel]);
     float left = segment.staged.gates[records * kKeyDim + channel];
-    float* const sums = scratch.partial + (warp * Layout::kTokens + at) * 2 * Layout::kRecords;
-    product_sums<Layout, kCount>(segment.staged, records, channel, k, q, left, sums);
+    float* const sums = scratch.partial + (quarter * Layout::kTokens + at) * 2 * kRecords;
+    if (records <= kRecords / 2) {
+      product_sums<Layout, kRecords / 2>(segment.staged, records, channel, k, q, left, sums);
+    } else {
+      product_sums<Layout, kRecords>(segment.staged, records, channel, k, q, left, sums);
+    }
     store_decayed<Layout>(scratch.exchange[at], channel, k * left, q * left);
   }
 }
 
-template <class Layout>
-__device__ __forceinline__ void window_channels(const Segment<Layout>& segment,
-                                                typename Layout::Scratch& scratch, int warp) {
-  constexpr int kRecords = Layout::kRecords;
-#pragma unroll 1
-  for (int i = 0; i < segment.count; i += 2) {
-    if (segment.history + i + 1 <= kRecords / 2) {
-      channels_of_two<Layout, kRecords / 2>(segment, i, scratch, warp);
-    } else {
-      channels_of_two<Layout, kRecords>(segment, i, scratch, warp);
-    }
-  }
-}
-
-// A token of a segment; where it does not exist, nothing of it is stored.
-template <class Layout>
-struct SegmentToken {
-  Segment<Layout> segment;
-  int index;
-  bool exists;
-};
-
-// Factors of kCount tokens, and their coefficients of the records before them; one warp, a lane a
-// record. token(i) is the ith of them. The tokens are worked out side by side, to fill each other's
-// waits. stored(i, inverse norm of the key) is called by one lane for tokens that exist.
-template <class Layout, int kCount, class Token, class Stored>
-__device__ __forceinline__ void token_coefficients(const StepArgs& args, const Token& token,
-                                                   typename Layout::Scratch& scratch,
+// Factors of a token, and its coefficients of the records before it; a lane a record, kRecords
+// lanes a token, so that a warp may work out two. What does not exist is not stored. stored(inverse
+// norm of the key) is called by one lane of a token that exists. All lanes of a warp.
+template <class Layout, class Stored>
+__device__ __forceinline__ void token_coefficients(const StepArgs& args,
+                                                   const Segment<Layout>& segment, int index,
+                                                   bool exists, typename Layout::Scratch& scratch,
                                                    const Stored& stored) {
   constexpr int kRecords = Layout::kRecords;
-  static_assert(kRecords <= 32);
-  const int record = ptx::lane();
-  float key_norm[kCount], query_norm[kCount], scale[kCount], newest[kCount], suffix[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const SegmentToken<Layout> at = token(i);
-    const Segment<Layout>& segment = at.segment;
-    const int in_window = segment.first_token + at.index, records = segment.history + at.index;
-    const bool live = record < records;
-    const int slot = live ? record : 0;
-    // The record's token, where it is none of the history's.
-    const int own_token = max(segment.first_token, segment.first_token + slot - segment.history);
-    scale[i] = inverse_norm(scratch.key_key[min(own_token, in_window)]);
-    if (slot < segment.history) scale[i] = segment.staged.key_scales[slot];
-    key_norm[i] = inverse_norm(scratch.key_key[in_window]);
-    query_norm[i] = inverse_norm(scratch.query_query[in_window]) * args.query_scale;
-    if constexpr (!Layout::kKda) {
-      newest[i] = segment.staged.gates[records];
-      const float gate = segment.staged.gates[slot];
-      suffix[i] = live ? gate : 1.0f;
-    }
-  }
-  if constexpr (!Layout::kKda) suffix_products(suffix);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const SegmentToken<Layout> at = token(i);
-    const Segment<Layout>& segment = at.segment;
-    const int in_window = segment.first_token + at.index, records = segment.history + at.index;
-    const bool live = record < records;
-    const int slot = live ? record : 0;
-    float with_key, with_query, left = 1.0f;
-    if constexpr (Layout::kKda) {
-      constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
-      const float* const p = scratch.partial + in_window * 2 * kRecords + slot;
-      const auto sum = [&](const float* x) {
-        return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
-      };
-      with_key = sum(p) * scale[i] * key_norm[i];
-      with_query = sum(p + kRecords) * scale[i] * query_norm[i];
-    } else {
-      const float above = ptx::shuffle_down(suffix[i], 1);
-      const float after = record == 31 ? 1.0f : above;
-      left = ptx::shuffle(suffix[i], 0) * newest[i];
-      const float weight = after * newest[i] * scale[i];
-      with_key = scratch.gram[in_window][slot] * weight * key_norm[i];
-      with_query = scratch.gram[Layout::kTokens + in_window][slot] * weight * query_norm[i];
-    }
-    if (!at.exists) continue;
-    float* const to = scratch.coefficients + record * Layout::kCoefficientPitch +
-                      2 * (segment.first_column + at.index);
-    if (record < kRecords) {
-      *reinterpret_cast<float2*>(to) = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
-    }
-    if (record < Layout::kZeroRecords) {
-      *reinterpret_cast<float2*>(to + kRecords * Layout::kCoefficientPitch) = float2{0.0f, 0.0f};
-    }
-    if (record == 0) {
-      const float beta = segment.beta[segment.first_row + at.index];
-      scratch.factors[in_window] = {left * key_norm[i], left * query_norm[i],
-                                    scratch.key_query[in_window] * key_norm[i] * query_norm[i],
-                                    args.a_log == nullptr ? beta : beta_of(beta)};
-      segment.staged.key_scales[records] = key_norm[i];
-      stored(i, key_norm[i]);
-    }
-  }
-}
-
-// Adds a record's contribution to the tokens from .. kCount - 1 of a segment.
-template <class Layout, int kCount>
-__device__ __forceinline__ void add_record(const float* coefficients, float d, int from,
-                                           WindowSums<Layout>& sums) {
-#pragma unroll
-  for (int i = 0; i < kCount; i += 2) {
-    if (i + 1 < from) continue;
-    const float4 c = *reinterpret_cast<const float4*>(coefficients + 2 * i);
-    if (i >= from) {
-      sums.key[i] = fmaf(c.x, d, sums.key[i]);
-      sums.query[i] = fmaf(c.y, d, sums.query[i]);
-    }
-    sums.key[i + 1] = fmaf(c.z, d, sums.key[i + 1]);
-    sums.query[i + 1] = fmaf(c.w, d, sums.query[i + 1]);
-  }
-}
-
-// A segment's history, then its tokens one after the other: a token's d is what the later ones need
-// of it. kCount >= segment.count tokens are computed, without branches between them.
-// write(token, value, d as stored, output) is called for every token and value row of the unit.
-template <class Layout, int kCount, class Write>
-__device__ __forceinline__ void solve(const Segment<Layout>& segment, int first_value,
-                                      const typename Layout::Scratch& scratch, int warp,
-                                      WindowSums<Layout>& sums, Write&& write) {
-  using State = typename Layout::State;
-  constexpr int kPitch = Layout::kCoefficientPitch;
-  const int lane = ptx::lane();
-  const int value = warp * Layout::kRowsPerWarp + lane % Layout::kRowsPerWarp;
-  const bool writes_row = lane < Layout::kRowsPerWarp;
-  State* const corrections = segment.staged.corrections + first_value + value;
-  const typename Layout::TokenFactors* const factors = scratch.factors + segment.first_token;
-  const float* const coefficients = scratch.coefficients + 2 * segment.first_column;
-  // What does not exist is read in the place of the last token.
-  const int last = segment.count - 1;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const typename Layout::TokenFactors f = factors[min(i, last)];
-    sums.key[i] = sums.key[i] * f.key + 0.0f;
-    sums.query[i] = sums.query[i] * f.query + 0.0f;
-  }
-#pragma unroll 4
-  for (int j = 0; j < segment.history; ++j) {
-    add_record<Layout, kCount>(coefficients + j * kPitch, widen(corrections[j * kValueDim]), 0,
-                               sums);
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int at = min(i, last), record = segment.history + at;
-    const typename Layout::TokenFactors f = factors[at];
-    const float v = widen(segment.v[(segment.first_row + at) * Layout::kRows + value]);
-    const float d = f.beta * (v - sums.key[i]);
-    const float o = fmaf(f.key_query, d, sums.query[i]);
-    const State stored = narrow<State>(d);
-    if (writes_row && i <= last) {
-      corrections[record * kValueDim] = stored;
-      write(at, value, stored, o);
-    }
-    add_record<Layout, kCount>(coefficients + record * kPitch, widen(stored), i + 1, sums);
-  }
-  ptx::sync_warp();  // a fold reads the corrections of the warp's other rows
-}
-
-// Evaluates a segment from the state's products with it, whose coefficients are there. One warp;
-// `write` as in solve().
-template <class Layout, class Write>
-__device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
-                                                 const typename Layout::Scratch& scratch, int warp,
-                                                 WindowSums<Layout>& sums, Write&& write) {
-  if constexpr (Layout::kTokens == 4) {
-    solve<Layout, 4>(segment, first_value, scratch, warp, sums, write);
+  static_assert(kRecords == 16 || kRecords == 32);
+  const int record = ptx::lane() % kRecords, in_window = segment.first_token + index;
+  const int records = segment.history + index;
+  const bool live = record < records;
+  const int slot = live ? record : 0;
+  // The record's token, where it is none of the history's.
+  const int own_token = min(segment.first_token + max(slot - segment.history, 0), in_window);
+  const float own_scale = inverse_norm(scratch.key_key[own_token]);
+  const float scale = slot < segment.history ? segment.staged.key_scales[slot] : own_scale;
+  const float key_norm = inverse_norm(scratch.key_key[in_window]);
+  const float query_norm = inverse_norm(scratch.query_query[in_window]) * args.query_scale;
+  float with_key, with_query, left = 1.0f;
+  if constexpr (Layout::kKda) {
+    constexpr int kWarpStride = Layout::kTokens * 2 * kRecords;
+    const float* const p = scratch.partial + in_window * 2 * kRecords + slot;
+    const auto sum = [&](const float* x) {
+      return (x[0] + x[kWarpStride]) + (x[2 * kWarpStride] + x[3 * kWarpStride]);
+    };
+    with_key = sum(p) * scale * key_norm;
+    with_query = sum(p + kRecords) * scale * query_norm;
   } else {
-    if (segment.count <= Layout::kTokens / 2) {
-      solve<Layout, Layout::kTokens / 2>(segment, first_value, scratch, warp, sums, write);
-    } else {
-      solve<Layout, Layout::kTokens>(segment, first_value, scratch, warp, sums, write);
+    const float newest = segment.staged.gates[records], gate = segment.staged.gates[slot];
+    const float suffix = suffix_product<kRecords>(live ? gate : 1.0f);
+    const float above = ptx::shuffle_down(suffix, 1);
+    const float after = record == kRecords - 1 ? 1.0f : above;
+    left = ptx::shuffle(suffix, ptx::lane() - record) * newest;
+    const float weight = after * newest * scale;
+    with_key = scratch.gram[in_window][slot] * weight * key_norm;
+    with_query = scratch.gram[Layout::kTokens + in_window][slot] * weight * query_norm;
+  }
+  if (!exists) return;
+  constexpr int kPitch = Layout::kCoefficientPitch, kColumns = Layout::kColumns;
+  const int column = segment.first_column + index;
+  float* const to = scratch.coefficients + record * kPitch;
+  if constexpr (Layout::kTiled) {
+    float2* const both = reinterpret_cast<float2*>(to) + column;
+    *both = float2{live ? with_key : 0.0f, live ? with_query : 0.0f};
+    if (record < Layout::kZeroRecords) both[kRecords * kPitch / 2] = float2{0.0f, 0.0f};
+  } else {
+    to[column] = live ? with_key : 0.0f;
+    to[kColumns + column] = live ? with_query : 0.0f;
+  }
+  if (record == 0) {
+    const float beta = segment.beta[segment.first_row + index];
+    scratch.factors[Layout::kKeyFactor][column] = left * key_norm;
+    scratch.factors[Layout::kQueryFactor][column] = left * query_norm;
+    scratch.factors[Layout::kKeyQuery][column] =
+        scratch.key_query[in_window] * key_norm * query_norm;
+    scratch.factors[Layout::kBeta][column] = args.a_log == nullptr ? beta : beta_of(beta);
+    segment.staged.key_scales[records] = key_norm;
+    stored(key_norm);
+  }
+}
+
+// Deals a window's or segment's tokens to kWarps warps, as many at a time as token_coefficients
+// takes: body(token, whether it exists) for each of them, by all lanes.
+template <class Layout, int kWarps, class Body>
+__device__ __forceinline__ void each_token(int tokens, int warp, Body&& body) {
+  constexpr int kAtOnce = 32 / Layout::kRecords;
+#pragma unroll 1
+  for (int first = warp * kAtOnce; first < tokens; first += kWarps * kAtOnce) {
+    const int token = first + ptx::lane() / Layout::kRecords;
+    body(min(token, tokens - 1), token < tokens);
+  }
+}
+
+// A record's coefficients for a group's tokens, of this lane's sums.
+template <class Layout>
+struct GroupCoefficients {
+  float4 set[GroupSums<Layout>::kSets];
+
+  __device__ __forceinline__ explicit GroupCoefficients(const float* at) {
+#pragma unroll
+    for (int s = 0; s < GroupSums<Layout>::kSets; ++s) {
+      set[s] = *reinterpret_cast<const float4*>(at + s * Layout::kColumns);
     }
+  }
+  // Adds the record's contribution to the tokens from `from` on.
+  __device__ __forceinline__ void add(float d, int from, GroupSums<Layout>& sums) const {
+#pragma unroll
+    for (int s = 0; s < GroupSums<Layout>::kSets; ++s) {
+      float(&x)[Layout::kTokenGroup] = sums.token[s];
+      if (from <= 0) x[0] = fmaf(set[s].x, d, x[0]);
+      if (from <= 1) x[1] = fmaf(set[s].y, d, x[1]);
+      if (from <= 2) x[2] = fmaf(set[s].z, d, x[2]);
+      x[3] = fmaf(set[s].w, d, x[3]);
+    }
+  }
+};
+
+// A segment's tokens, four at a time, from the state and the coefficients, which are there: the
+// state's products, then the records before the four in ascending order, then the four one after
+// the other: a token's d is what the later ones need of it. The lanes with a row's sums with keys
+// make d, those with queries the outputs (GroupSums). `exchange_at` is the first token's;
+// next(whether this lane stores d, d as stored, whether it stores the output, output) is called for
+// every token, and for up to three that do not exist. One warp.
+template <class Layout, class Next>
+__device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
+                                                 const StateRows<Layout>& state, bool has_state,
+                                                 typename Layout::Scratch& scratch, int exchange_at,
+                                                 int warp, Next&& next) {
+  using State = typename Layout::State;
+  constexpr int kPitch = Layout::kCoefficientPitch, kGroup = Layout::kTokenGroup;
+  constexpr int kColumns = Layout::kColumns, kSets = GroupSums<Layout>::kSets;
+  constexpr int kRows = Layout::kRowsPerWarp;
+  const int row = ptx::lane() % kRows, which = ptx::lane() / kRows, value = warp * kRows + row;
+  const bool has_keys = kSets == 2 || which == 0, has_queries = kSets == 2 || which == 1;
+  State* const corrections = segment.staged.corrections + first_value + value;
+  const bf16* values = nullptr;  // of the next token
+  if constexpr (!Layout::kValuesInPlace) {
+    values = segment.v + segment.first_row * Layout::kRows + value;
+  }
+  const int count = segment.count;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kGroup) {
+    GroupSums<Layout> sums{};
+    if (has_state) {
+      sums = group_products(state, segment, first, scratch.exchange + exchange_at,
+                            scratch.products[Layout::kMma ? warp : 0]);
+    }
+    const float* const factors = scratch.factors[0] + segment.first_column + first;
+    const auto four = [&](int factor) {
+      return *reinterpret_cast<const float4*>(factors + factor * kColumns);
+    };
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+      const float4 scale = four(Layout::kKeyFactor + (kSets == 2 ? s : which));
+      float(&x)[kGroup] = sums.token[s];
+      x[0] = x[0] * scale.x + 0.0f;
+      x[1] = x[1] * scale.y + 0.0f;
+      x[2] = x[2] * scale.z + 0.0f;
+      x[3] = x[3] * scale.w + 0.0f;
+    }
+    const float* coefficients =
+        scratch.coefficients + (kSets == 2 ? 0 : which * kColumns) + segment.first_column + first;
+    State* d = corrections;
+    int left = segment.history + first;  // records
+#pragma unroll 1
+    for (; left >= 4; left -= 4) {  // loads first, so that one waits for all
+      State four_d[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) four_d[i] = d[i * kValueDim];
+      const GroupCoefficients<Layout> c0(coefficients), c1(coefficients + kPitch),
+          c2(coefficients + 2 * kPitch), c3(coefficients + 3 * kPitch);
+      c0.add(widen(four_d[0]), 0, sums);
+      c1.add(widen(four_d[1]), 0, sums);
+      c2.add(widen(four_d[2]), 0, sums);
+      c3.add(widen(four_d[3]), 0, sums);
+      coefficients += 4 * kPitch;
+      d += 4 * kValueDim;
+    }
+#pragma unroll 1
+    for (; left > 0; --left) {
+      GroupCoefficients<Layout>(coefficients).add(widen(*d), 0, sums);
+      coefficients += kPitch;
+      d += kValueDim;
+    }
+    // Tokens that do not exist come last: whatever they read, nobody uses.
+    const float4 key_query4 = four(Layout::kKeyQuery), beta4 = four(Layout::kBeta);
+    const float key_query[kGroup] = {key_query4.x, key_query4.y, key_query4.z, key_query4.w};
+    const float beta[kGroup] = {beta4.x, beta4.y, beta4.z, beta4.w};
+    float v[kGroup];
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const bool exists = first + i < count;
+      if constexpr (Layout::kValuesInPlace) {
+        v[i] = exists ? widen(d[i * kValueDim]) : 0.0f;
+      } else {
+        v[i] = exists ? widen(values[i * Layout::kRows]) : 0.0f;
+      }
+    }
+    values += kGroup * Layout::kRows;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const bool exists = first + i < count;
+      float own = beta[i] * (v[i] - sums.token[0][i]);
+      if constexpr (kSets == 1) own = ptx::shuffle(own, row);
+      const State stored = narrow<State>(own);
+      if (exists && has_keys) d[i * kValueDim] = stored;
+      next(exists && has_keys, stored, exists && has_queries,
+           fmaf(key_query[i], own, sums.token[kSets - 1][i]));
+      if (i + 1 < kGroup) {
+        GroupCoefficients<Layout>(coefficients + (exists ? i * kPitch : 0))
+            .add(widen(stored), i + 1, sums);
+      }
+    }
+    ptx::sync_warp();  // the other half's lanes read what is stored here, and so does a fold
   }
 }
 

@@ -11,7 +11,7 @@ Status launch_windows_gdn(const StepPlan& plan, const StepArgs& args, cudaStream
 Status launch_windows_kda(const StepPlan& plan, const StepArgs& args, cudaStream_t stream);
 
 template <class Layout>
-__global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
+__global__ void __launch_bounds__(Layout::kThreadsMax, 1)
     windows_kernel(const __grid_constant__ StepArgs args, int stages, int groups) {
   extern __shared__ __align__(1024) unsigned char shared[];
   window_block<Layout>(args, shared, stages, groups);

@@ -65,14 +65,18 @@ struct StageLayout {
   static constexpr GateKind kGate = kGateKind;
   static constexpr bool kKda = kGateKind == GateKind::kda;
   static constexpr int kGateWidth = kKda ? kKeyDim : 1;
-  static constexpr int kRecords = kRecordTile;                     // 0: no records (packed_step)
-  static constexpr int kRows = kUnitRows;                          // value rows a unit
-  static constexpr int kRowsPerWarp = kUnitRows / kWarpsPerGroup;  // value rows a warp
-  static constexpr int kParts = kValueDim / kUnitRows;             // units a head
+  static constexpr int kRecords = kRecordTile;             // 0: no records (packed_step)
+  static constexpr int kRows = kUnitRows;                  // value rows a unit
+  static constexpr int kWarps = kWarpsPerGroup;            // of a group
+  static constexpr int kRowsPerWarp = kUnitRows / kWarps;  // value rows a warp
+  static constexpr int kParts = kValueDim / kUnitRows;     // units a head
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kSlots = kRecords == 0 ? 1 : kRecords;
   static constexpr int kTokens = 1;
   static constexpr bool kRepresentative = true;  // see kIsBuilt
+  static constexpr bool kSwizzled = false;
+  static constexpr int kGroupsMax = 2;  // of a block
+  static constexpr int kProducerWarps = 1;
   // Units are described this many at a time, one a lane, in a table of two such batches. A unit is
   // overwritten two batches later, when its stage has long been reused: stages <= kUnitBatch. The
   // largest stages leave room for a small table only, if two blocks are to share a multiprocessor.

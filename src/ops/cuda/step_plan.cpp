@@ -7,8 +7,6 @@
 namespace replayssm::cuda {
 namespace {
 
-constexpr int kGroupsMax = 2;  // the kernels' launch bounds
-
 Status check_common(const HeadShape& heads, DType state, int entries) {
   REPLAYSSM_TRY(check(heads));
   if (heads.group() > 8) return refuse("value_heads / key_heads", heads.group(), "1 to 8");
@@ -81,10 +79,10 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
     paired = wishes.blocks_each == 2;
   }
   plan.blocks = static_cast<int>(std::min<long>(units, static_cast<long>(sms) * (paired ? 2 : 1)));
-  plan.groups = paired || rounds <= choices.rounds_of_one_group ? 1 : 2;
+  plan.groups = paired || rounds <= choices.rounds_of_one_group ? 1 : groups_max(plan);
   if (wishes.groups != 0) plan.groups = wishes.groups;
-  if (plan.groups < 1 || plan.groups > kGroupsMax) {
-    return refuse("groups", plan.groups, fmt::format("1 to {}", kGroupsMax));
+  if (plan.groups < 1 || plan.groups > groups_max(plan)) {
+    return refuse("groups", plan.groups, fmt::format("1 to {}", groups_max(plan)));
   }
   auto stages_that_fit = [&] {
     int n = 0;
@@ -92,11 +90,11 @@ Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits
     return n;
   };
   int fitting = stages_that_fit();
-  if (fitting < plan.groups && wishes.groups == 0) {
-    plan.groups = 1;
+  while (fitting < plan.groups && plan.groups > 1 && wishes.groups == 0) {
+    --plan.groups;
     fitting = stages_that_fit();
   }
-  plan.threads = plan.groups * kGroupThreads + 32;
+  plan.threads = threads(plan);
   // A block with few units takes few stages, so that a block of the next launch finds room beside
   // it and can fetch early; one with many takes what serves best.
   plan.stages = std::min(fitting, choices.stages_max);
@@ -138,7 +136,6 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   Choices choices;
   if (window > 1) {
     plan.window = plan.record_tile == 32 || window > 8 ? 16 : window > 4 ? 8 : 4;
-    choices.paired_from = 2;
     return fill(plan, units, device, wishes, choices);
   }
   choices.halves_exist = true;

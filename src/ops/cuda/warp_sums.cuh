@@ -37,22 +37,17 @@ __device__ __forceinline__ void sum_over_lanes(float (&values)[kValues]) {
   }
 }
 
-// Each x: its product over this lane and all higher ones.
-template <int kCount>
-__device__ __forceinline__ void suffix_products(float (&x)[kCount]) {
-#pragma unroll
-  for (int distance = 1; distance < 32; distance <<= 1) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float above = ptx::shuffle_down(x[i], distance);
-      if (ptx::lane() + distance < 32) x[i] *= above;
-    }
-  }
-}
+// The product of x over this lane and all higher ones of its kLanes lanes. Where lanes 16 .. 31
+// have ones, sixteen lanes give the bits of 32.
+template <int kLanes = 32>
 __device__ __forceinline__ float suffix_product(float x) {
-  float one[1] = {x};
-  suffix_products(one);
-  return one[0];
+  const int lane = ptx::lane() % kLanes;
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance <<= 1) {
+    const float above = ptx::shuffle_down(x, distance);
+    x *= lane + distance < kLanes ? above : 1.0f;
+  }
+  return x;
 }
 
 }  // namespace replayssm::cuda

@@ -8,8 +8,7 @@
 namespace replayssm::cuda {
 
 // kRecordTile: a fold block, 16 (also for 8) or 32. kWindow: the most tokens, 4, 8 or 16.
-// kTiles: every warp has a tile of 16 rows of the state in registers (state_tile.cuh), and rows of
-// keys, queries, values and corrections are swizzled. Chunks only, see TiledChunkLayout.
+// kTiles: every warp has one tile of 16 rows of the state. Chunks only, see TiledChunkLayout.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow,
           bool kTiles = false>
 struct WindowLayout {
@@ -23,17 +22,32 @@ struct WindowLayout {
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr bool kTiled = kTiles;
-  static constexpr int kWarps = kTiled ? kUnitRows / 16 : kWarpsPerGroup;
+  // GDN with bf16 states: rows of keys and queries are swizzled, in tiles those of values and
+  // corrections too, and the state is folded in registers (state_tile.cuh).
+  static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
+  // A token's values arrive where its corrections will be.
+  static constexpr bool kValuesInPlace = kSwizzled;
+  // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
+  // with queries.
+  static constexpr int kRowsPerWarp = kSwizzled && !kTiled ? 32 : 16;
+  static constexpr int kWarps = kUnitRows / kRowsPerWarp;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kRowsPerWarp = kUnitRows / kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
   static constexpr bool kMma = sizeof(StateType) == 2;
   static constexpr int kUnitBatch = 8;
   static constexpr int kUnitTable = 2 * kUnitBatch;
   // L + T - 1 pending records and T tokens, in whole tiles of eight.
   static constexpr int kStaged = (kRecordTile + 2 * kWindow - 1 + 7) / 8 * 8;
-  // Tokens whose products with the state are computed together, see state_products.
+  // Tokens that are evaluated together.
   static constexpr int kTokenGroup = 4;
+  static constexpr int kGroupsMax = kWarps > 4 ? 2 : 3;  // of a block
+  // Four, so that none of the schedulers has more to do than the others, and so that they can give
+  // registers to the groups.
+  static constexpr int kProducerWarps = 4;
+  static constexpr int kThreadsMax = kGroupsMax * kThreads + 32 * kProducerWarps;
+  static constexpr int kProducerRegisters = 56, kGroupRegisters = kWarps > 4 ? 104 : 152;
+  // Columns of coefficients: a window's two segments begin at multiples of four.
+  static constexpr int kColumns = kWindow + 4;
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];
@@ -42,7 +56,7 @@ struct WindowLayout {
     alignas(128) float gates[kStaged * kGateWidth];  // decays; the window's arrive as log gates
     float key_scales[kStaged];
     alignas(16) bf16 q[kWindow * kKeyDim];
-    alignas(16) bf16 v[kWindow * kRows];
+    alignas(16) bf16 v[kValuesInPlace ? 8 : kWindow * kRows];
     alignas(16) float beta[kWindow];
   };
 
@@ -53,9 +67,7 @@ struct WindowLayout {
   };
 
   // What the state's products with a token are multiplied with, its k.q, and its beta.
-  struct alignas(16) TokenFactors {
-    float key, query, key_query, beta;
-  };
+  enum Factor { kKeyFactor, kQueryFactor, kKeyQuery, kBeta, kFactors };
 
   // Words of the folded keys' fragments of eight columns.
   static constexpr int kFoldSteps = (kRecordTile + 15) / 16;
@@ -66,8 +78,7 @@ struct WindowLayout {
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
   static constexpr int kGramPitch = kRecordTile + 1;
-  // Floats of a record's coefficients: a window's two segments begin at even columns.
-  static constexpr int kCoefficientPitch = 2 * kWindow + 4;
+  static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
   struct Scratch {
@@ -76,21 +87,21 @@ struct WindowLayout {
     float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
     float key_key[kWindow], query_query[kWindow], key_query[kWindow];
     union {
-      // KDA: each warp's sums over its channels, [warp][token][key, query][record]; they end in the
+      // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
       // coefficients.
-      float partial[kKda ? kWarpsPerGroup * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: products on their way from the matrix fragments to the lanes of their rows,
-      // [row][token][key, query].
-      alignas(16) float products[kTiled ? 1 : kWarpsPerGroup][kRowsPerWarp * kTokenGroup * 2];
-      // In tiles: the keys of a fold as the matrix units take them, for all warps.
-      alignas(16) std::uint32_t fold_keys[kTiled ? kKeyDim / 8 : 1][kFoldPitch];
+      float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
+      // Then, per warp: a group's products on their way to the lanes of their rows,
+      // [key, query][row][token].
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
+      // Swizzled: the keys of a fold as the matrix units take them, for all warps.
+      alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
-    // [record][column][key, query]
+    // [record][key, query][column]; in tiles [record][column][key, query].
     alignas(16) float coefficients[(kRecordTile + kZeroRecords) * kCoefficientPitch];
-    TokenFactors factors[kWindow];
-    alignas(16) float weights[kTiled ? 1 : kWarpsPerGroup][kRecordTile];  // per warp: of a fold
+    alignas(16) float factors[kFactors][kColumns];
+    alignas(16) float weights[kTiled ? 1 : kWarps][kRecordTile];  // per warp: of a fold
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {

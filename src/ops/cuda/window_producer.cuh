@@ -6,16 +6,6 @@
 
 namespace replayssm::cuda {
 
-// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart. All lanes.
-template <int kBytes, class T, class RowAt>
-__device__ __forceinline__ void copy_rows(T* to, int pitch, int rows, RowAt&& row_at) {
-  constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
-  for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
-    const int row = i / kPieces, element = i % kPieces * kElements;
-    ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
-  }
-}
-
 template <class Layout>
 struct WindowUnits {
   const StepArgs& args;
@@ -40,22 +30,28 @@ struct WindowUnits {
   // All lanes: the window's inputs, keys and log gates as the records that follow the ring's.
   __device__ void copy_inputs(const Unit& u, typename Layout::Stage& stage) const {
     const int tokens = u.tokens;
+    const Copiers who = producers<Layout>();
     const auto rows_of = [&](const bf16* from) {
       return [=, this](int i) { return from + i * args.token_stride; };
     };
-    copy_rows<kKeyDim * sizeof(bf16)>(stage.q, kKeyDim, tokens, rows_of(u.q));
-    copy_rows<kKeyDim * sizeof(bf16)>(stage.keys + u.records * kKeyDim, kKeyDim, tokens,
-                                      rows_of(u.k));
-    copy_rows<Layout::kRows * sizeof(bf16)>(stage.v, Layout::kRows, tokens, rows_of(u.v));
+    if constexpr (Layout::kSwizzled) {
+      copy_swizzled_rows(who, stage.q, 0, tokens, rows_of(u.q));
+      copy_swizzled_rows(who, stage.keys, u.records, tokens, rows_of(u.k));
+      copy_rows<kValueDim * sizeof(bf16)>(who, stage.corrections + u.records * kValueDim, kValueDim,
+                                          tokens, rows_of(u.v));
+    } else {
+      copy_rows<kKeyDim * sizeof(bf16)>(who, stage.q, kKeyDim, tokens, rows_of(u.q));
+      copy_rows<kKeyDim * sizeof(bf16)>(who, stage.keys + u.records * kKeyDim, kKeyDim, tokens,
+                                        rows_of(u.k));
+      copy_rows<Layout::kRows * sizeof(bf16)>(who, stage.v, Layout::kRows, tokens, rows_of(u.v));
+    }
     const int heads = args.value_heads;
     if constexpr (Layout::kKda) {
-      for (int i = 0; i < tokens; ++i) {
-        ptx::copy_small(stage.gates + (u.records + i) * kKeyDim,
-                        u.gate + static_cast<int64_t>(i) * heads * kKeyDim,
-                        kKeyDim * sizeof(float));
-      }
+      copy_rows<kKeyDim * sizeof(float)>(
+          who, stage.gates + u.records * kKeyDim, kKeyDim, tokens,
+          [&](int i) { return u.gate + static_cast<int64_t>(i) * heads * kKeyDim; });
     }
-    if (const int i = ptx::lane(); i < tokens) {
+    if (const int i = who.index; i < tokens) {
       const int64_t at = static_cast<int64_t>(i) * heads;
       if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + u.records + i, u.gate + at, true);
       ptx::copy_float(stage.beta + i, u.beta + at, true);

@@ -3,46 +3,12 @@
 // state_product.cuh), so a token's result does not depend on the window that it was evaluated in.
 #pragma once
 
-#include "ops/cuda/state_product.cuh"
+#include <type_traits>
+
+#include "ops/cuda/state_tile.cuh"
 #include "ops/cuda/window_layout.h"
 
 namespace replayssm::cuda {
-
-// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
-// Two neighbouring rows read together would meet in one bank, so odd ones read each pair of chunks
-// the other way round.
-__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
-  const int t = ptx::lane() & 3;
-  InputFragments f;
-#pragma unroll
-  for (int c = 0; c < kChunks; c += 2) {
-    const bf16* const pair = row + c * kChunkColumns + t * 8;
-    const uint4 first = *reinterpret_cast<const uint4*>(pair + (odd ? kChunkColumns : 0));
-    const uint4 second = *reinterpret_cast<const uint4*>(pair + (odd ? 0 : kChunkColumns));
-    f.chunk[c] = odd ? second : first;
-    f.chunk[c + 1] = odd ? first : second;
-  }
-  return f;
-}
-
-// The same of row `row` of swizzled rows.
-__device__ __forceinline__ InputFragments load_swizzled(const bf16* rows, int row) {
-  const int t = ptx::lane() & 3;
-  InputFragments f;
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    f.chunk[c] =
-        *reinterpret_cast<const uint4*>(rows + swizzled<kKeyDim>(row, c * kChunkColumns + t * 8));
-  }
-  return f;
-}
-
-// Rows g and g + 8 of A against column g of B over one chunk.
-__device__ __forceinline__ void multiply_chunk(float (&c)[4], const uint4& upper,
-                                               const uint4& lower, const uint4& b) {
-  ptx::mma(c, upper.x, lower.x, upper.y, lower.y, b.x, b.y);
-  ptx::mma(c, upper.z, lower.z, upper.w, lower.w, b.z, b.w);
-}
 
 // Tokens of a window that are evaluated from one checkpoint: those up to the end of a block of
 // positions, or those after it.
@@ -56,20 +22,21 @@ struct Segment {
   int first_token;               // of the window
   int history;                   // records before the first token
   int count;
-  int first_column;  // of the coefficients; even
+  int first_column;  // of coefficients and factors; a multiple of four
 
+  // Row `token` of the keys or queries, where rows are not swizzled.
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
   __device__ const bf16* query(int token) const { return q + (first_row + token) * kKeyDim; }
 
-  // Fragments of a record's key, or of a token's, which is record history + token; of a query.
-  // `staged` begins with a multiple of eight where rows are swizzled.
-  __device__ InputFragments record_fragments(int record) const {
-    if constexpr (Layout::kTiled) return load_swizzled(staged.keys, record);
-    return load_row(staged.keys + record * kKeyDim, ((ptx::lane() >> 2) & 1) != 0);
+  // Fragments of row `row` of the staged keys, in which token i's is history + i, or of the
+  // queries. `staged` begins with a multiple of eight where rows are swizzled.
+  __device__ InputFragments fragments(const bf16* rows, int row) const {
+    if constexpr (Layout::kSwizzled) return load_swizzled(rows, row);
+    return load_row(rows + row * kKeyDim, ((ptx::lane() >> 2) & 1) != 0);
   }
-  __device__ InputFragments query_fragments(int token) const {
-    if constexpr (Layout::kTiled) return load_swizzled(q, first_row + token);
-    return load_row(query(token), ((ptx::lane() >> 2) & 1) != 0);
+  // Of the key of a token for columns of a B operand, or of its query.
+  __device__ InputFragments fragments_of(bool is_query, int token) const {
+    return fragments(is_query ? q : staged.keys, (is_query ? first_row : history) + token);
   }
 };
 
@@ -79,8 +46,8 @@ template <class Layout>
 __device__ __forceinline__ void token_tile(const Segment<Layout>& segment, int tile,
                                            const InputFragments& b, float (&sums)[4]) {
   const int token = min(8 * tile + (ptx::lane() >> 2), segment.count - 1);
-  const InputFragments k = segment.record_fragments(segment.history + token);
-  const InputFragments q = segment.query_fragments(token);
+  const InputFragments k = segment.fragments(segment.staged.keys, segment.history + token);
+  const InputFragments q = segment.fragments(segment.q, segment.first_row + token);
   float c[kChunks][4] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) multiply_chunk(c[i], k.chunk[i], q.chunk[i], b.chunk[i]);
@@ -100,26 +67,27 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   const int columns = record_tiles + 2;  // the last two: the tokens' own keys, and queries
   const int end = first_tile + token_tiles * columns;
   const int behind = (warp - first_tile) & (kWarps - 1);
+#pragma unroll 1
   for (int task = behind; task < end - first_tile; task += kWarps) {
     const int tile = task >= columns ? 1 : 0;  // at most 16 tokens
     const int column = task - tile * columns;
     const int token = min(8 * tile + g, segment.count - 1);
-    const InputFragments b =
-        column > record_tiles
-            ? segment.query_fragments(token)
-            : segment.record_fragments(column < record_tiles ? 8 * column + g
-                                                             : segment.history + token);
+    const bool of_queries = column > record_tiles;
+    const int row = of_queries              ? segment.first_row + token
+                    : column < record_tiles ? 8 * column + g
+                                            : segment.history + token;
+    const InputFragments b = segment.fragments(of_queries ? segment.q : segment.staged.keys, row);
     float sums[4];
     token_tile(segment, tile, b, sums);
     if (column < record_tiles) {
       if constexpr (!Layout::kKda) {
         float(*const gram)[Layout::kGramPitch] = scratch.gram;
-        const int row = segment.first_token + 8 * tile + g, record = 8 * column + 2 * t;
+        const int to = segment.first_token + 8 * tile + g, record = 8 * column + 2 * t;
         if (8 * tile + g < segment.count) {
-          gram[row][record] = sums[0];
-          gram[row][record + 1] = sums[1];
-          gram[Layout::kTokens + row][record] = sums[2];
-          gram[Layout::kTokens + row][record + 1] = sums[3];
+          gram[to][record] = sums[0];
+          gram[to][record + 1] = sums[1];
+          gram[Layout::kTokens + to][record] = sums[2];
+          gram[Layout::kTokens + to][record + 1] = sums[3];
         }
       }
     } else if (g >> 1 == t && 8 * tile + g < segment.count) {  // the diagonal
@@ -137,167 +105,140 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   return end;
 }
 
-// One value row's products with a token's key and query, for all tokens.
+// A warp's value rows of the state in its registers: as tiles, or for fp32 states four columns of
+// every row a lane.
 template <class Layout>
-struct WindowSums {
-  float key[Layout::kTokens];
-  float query[Layout::kTokens];
+struct StateTiles {
+  static constexpr int kTiles = Layout::kRowsPerWarp / 16;
+  StateTile tiles[kTiles];
+};
+template <class Layout>
+struct StateColumns {
+  float4 rows[Layout::kRowsPerWarp];
+};
+template <class Layout>
+using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
+
+// From the stage; zero without a state.
+template <class Layout>
+__device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::Stage& stage,
+                                                        int warp, bool has_state) {
+  StateRows<Layout> state{};
+  if (!has_state) return state;
+  const typename Layout::State* const rows = stage.state + warp * Layout::kRowsPerWarp * kKeyDim;
+  if constexpr (Layout::kMma) {
+#pragma unroll
+    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
+      state.tiles[m] = load_tile(rows + 16 * m * kKeyDim);
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
+      state.rows[r] = *reinterpret_cast<const float4*>(rows + r * kKeyDim + ptx::lane() * 4);
+    }
+  }
+  return state;
+}
+
+// Sums of a value row with the keys and with the queries of a group of tokens: of 32 rows a warp,
+// row `lane`, both; of sixteen, row lane % 16, lanes 0 .. 15 the keys and 16 .. 31 the queries.
+template <class Layout>
+struct GroupSums {
+  static constexpr int kSets = Layout::kRowsPerWarp / 16;
+  float token[kSets][Layout::kTokenGroup];
 };
 
-// Takes the products of four tokens, from `first` on, from the warp's scratch to this lane's row.
+// The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
+// do not exist is any number. `exchange` is that of the segment's first token.
+//
+// bf16 states. Columns of the B operand: key and query of each of four tokens (GDN), or the high
+// parts of both and the low parts for two of them (KDA).
 template <class Layout>
-__device__ __forceinline__ void take_products(const float* products, int first,
-                                              WindowSums<Layout>& sums) {
-  const int row = ptx::lane() % Layout::kRowsPerWarp;
-  ptx::sync_warp();
-#pragma unroll
-  for (int i = 0; i < Layout::kTokenGroup; i += 2) {
-    const float4 pair =
-        *reinterpret_cast<const float4*>(products + (row * Layout::kTokenGroup + i) * 2);
-    sums.key[first + i] = pair.x;
-    sums.query[first + i] = pair.y;
-    sums.key[first + i + 1] = pair.z;
-    sums.query[first + i + 1] = pair.w;
-  }
-  ptx::sync_warp();
-}
-
-// bf16 states. Columns of the B operand: key and query of each token (GDN), or the high parts of
-// both and the low parts (KDA). The state is read once for up to four tiles of columns.
-template <class Layout>
-__device__ __forceinline__ void window_products_mma(const typename Layout::Stage& stage,
-                                                    const Segment<Layout>& segment,
-                                                    const typename Layout::Exchange* exchange,
-                                                    int warp, float* products,
-                                                    WindowSums<Layout>& sums) {
-  constexpr int kTiles = Layout::kRowsPerWarp / 16;
-  constexpr int kTileTokens = Layout::kKda ? 2 : 4;
-  constexpr int kColumnTiles =
-      Layout::kTokens / kTileTokens < 4 ? Layout::kTokens / kTileTokens : 4;
-  constexpr int kPassTokens = kColumnTiles * kTileTokens;
-  const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
-  const bool odd = (g & 1) != 0;
-#pragma unroll
-  for (int pass = 0; pass < Layout::kTokens; pass += kPassTokens) {
-    if (pass >= segment.count) break;
-    float acc[kColumnTiles][kTiles][2][4] = {};
-    InputFragments upper[kTiles], lower[kTiles];
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-      const bf16* const row = stage.state + (warp * Layout::kRowsPerWarp + 16 * m + g) * kKeyDim;
-      upper[m] = load_row(row, odd);
-      lower[m] = load_row(row + 8 * kKeyDim, odd);
-    }
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-      const int first = pass + n * kTileTokens;
-      if (first >= segment.count) break;
-      const int token = min(first + (Layout::kKda ? g >> 2 : g >> 1), segment.count - 1);
-      const bf16* const column = Layout::kKda ? exchange[token].decayed + (g & 3) * kKeyDim
-                                 : odd        ? segment.query(token)
-                                              : segment.key(token);
-      const InputFragments b = load_row(column, odd);
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          multiply_chunk(acc[n][m][c & 1], upper[m].chunk[c], lower[m].chunk[c], b.chunk[c]);
-        }
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-      const int first = pass + n * kTileTokens;
-      if (first >= segment.count) break;
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float key = acc[n][m][0][2 * half] + acc[n][m][1][2 * half];
-          float query = acc[n][m][0][2 * half + 1] + acc[n][m][1][2 * half + 1];
-          const int row = 16 * m + 8 * half + g;
-          if constexpr (Layout::kKda) {  // high + low part
-            key += ptx::shuffle_xor(key, 1);
-            query += ptx::shuffle_xor(query, 1);
-          }
-          const int token = Layout::kKda ? (n & 1) * 2 + (t >> 1) : t;
-          if (!Layout::kKda || (t & 1) == 0) {
-            float* const to = products + (row * Layout::kTokenGroup + token) * 2;
-            to[0] = key;
-            to[1] = query;
-          }
-        }
-      }
-      // Four tokens are one tile (GDN) or two (KDA).
-      if (!Layout::kKda || (n & 1) == 1 || first + kTileTokens >= segment.count) {
-        take_products<Layout>(products, Layout::kKda ? first & ~3 : first, sums);
-      }
-    }
-  }
-}
-
-// fp32 states: a lane has four columns of the warp's rows in registers, token after token.
-template <class Layout>
-__device__ __forceinline__ void window_products_fma(const typename Layout::Stage& stage,
-                                                    const Segment<Layout>& segment,
-                                                    const typename Layout::Exchange* exchange,
-                                                    int warp, float* products,
-                                                    WindowSums<Layout>& sums) {
+__device__ __forceinline__ GroupSums<Layout> group_products(
+    const StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
+    const typename Layout::Exchange* exchange, float* products) {
+  constexpr int kTileTokens = Layout::kKda ? 2 : 4, kTiles = StateTiles<Layout>::kTiles;
   constexpr int kRows = Layout::kRowsPerWarp;
-  const int lane = ptx::lane(), column = lane * 4;
-  float4 s[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    s[r] = *reinterpret_cast<const float4*>(stage.state + (warp * kRows + r) * kKeyDim + column);
-  }
-#pragma unroll
-  for (int first = 0; first < Layout::kTokens; first += Layout::kTokenGroup) {
-    if (first >= segment.count) break;
-    const int count = min(Layout::kTokenGroup, segment.count - first);
+  const int g = ptx::lane() >> 2, t = ptx::lane() & 3, last = segment.count - 1;
+  const bool odd = (g & 1) != 0;
+  static_assert(Layout::kTokenGroup == 4);
+  float* const to = products + g * 4 + (Layout::kKda ? t >> 1 : t);
 #pragma unroll 1
-    for (int i = 0; i < count; i += 2) {
-      // Two tokens, so that one's sums fill the waits of the other's.
-      float partial[2][2 * kRows];  // [token][key, query][row]
-#pragma unroll
-      for (int two = 0; two < 2; ++two) {
-        const int token = min(first + i + two, segment.count - 1);
-        float4 k, q;
-        if constexpr (Layout::kKda) {
-          const float* const decayed = exchange[token].decayed_f32 + column;
-          k = *reinterpret_cast<const float4*>(decayed);
-          q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
-        } else {
-          k = widen4(segment.key(token) + column);
-          q = widen4(segment.query(token) + column);
-        }
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          partial[two][r] = dot4(s[r], k);
-          partial[two][kRows + r] = dot4(s[r], q);
-        }
-      }
-      sum_over_lanes(partial[0]);
-      sum_over_lanes(partial[1]);
-      static_assert(2 * kRows == 32);
-      float* const to = products + (lane % kRows * Layout::kTokenGroup + i) * 2 + lane / kRows;
-      to[0] = partial[0][0];
-      to[2] = partial[1][0];
+  for (int n = 0; n < Layout::kTokenGroup && first + n <= last; n += kTileTokens) {
+    const int token = min(first + n + (Layout::kKda ? g >> 2 : g >> 1), last);
+    InputFragments b;
+    if constexpr (Layout::kKda) {
+      b = load_row(exchange[token].decayed + (g & 3) * kKeyDim, odd);
+    } else {
+      b = segment.fragments_of(odd, token);
     }
-    take_products<Layout>(products, first, sums);
+    float acc[kTiles][2][4] = {};
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) state.tiles[m].multiply(acc[m][c & 1], c, b.chunk[c]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2 * kTiles; ++half) {
+      const int m = half >> 1, at_row = 2 * (half & 1);
+      float key = acc[m][0][at_row] + acc[m][1][at_row];
+      float query = acc[m][0][at_row + 1] + acc[m][1][at_row + 1];
+      float* const at = to + n + 8 * half * 4;
+      if constexpr (Layout::kKda) {  // high + low part
+        key += ptx::shuffle_xor(key, 1);
+        query += ptx::shuffle_xor(query, 1);
+        if ((t & 1) != 0) continue;
+      }
+      at[0] = key;
+      at[kRows * 4] = query;
+    }
   }
+  ptx::sync_warp();
+  GroupSums<Layout> sums;
+#pragma unroll
+  for (int set = 0; set < GroupSums<Layout>::kSets; ++set) {
+    const float4 x = *reinterpret_cast<const float4*>(products + (set * kRows + ptx::lane()) * 4);
+    sums.token[set][0] = x.x;
+    sums.token[set][1] = x.y;
+    sums.token[set][2] = x.z;
+    sums.token[set][3] = x.w;
+  }
+  ptx::sync_warp();
+  return sums;
 }
 
-// Products of this lane's value row with every token of the segment; zero without a state.
+// fp32 states, token after token.
 template <class Layout>
-__device__ __forceinline__ void window_products(const typename Layout::Stage& stage,
-                                                const Segment<Layout>& segment,
-                                                const typename Layout::Exchange* exchange, int warp,
-                                                float* products, WindowSums<Layout>& sums) {
-  if constexpr (Layout::kMma) {
-    window_products_mma<Layout>(stage, segment, exchange, warp, products, sums);
-  } else {
-    window_products_fma<Layout>(stage, segment, exchange, warp, products, sums);
+__device__ __forceinline__ GroupSums<Layout> group_products(
+    const StateColumns<Layout>& state, const Segment<Layout>& segment, int first,
+    const typename Layout::Exchange* exchange, float*) {
+  static_assert(Layout::kRowsPerWarp == 16);
+  const int column = ptx::lane() * 4;
+  GroupSums<Layout> sums{};
+#pragma unroll 1
+  for (int i = 0; i < Layout::kTokenGroup && first + i < segment.count; ++i) {
+    float4 k, q;
+    if constexpr (Layout::kKda) {
+      const float* const decayed = exchange[first + i].decayed_f32 + column;
+      k = *reinterpret_cast<const float4*>(decayed);
+      q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
+    } else {
+      k = widen4(segment.key(first + i) + column);
+      q = widen4(segment.query(first + i) + column);
+    }
+    float partial[32];  // [key, query][row]
+#pragma unroll
+    for (int r = 0; r < 16; ++r) {
+      partial[r] = dot4(state.rows[r], k);
+      partial[16 + r] = dot4(state.rows[r], q);
+    }
+    sum_over_lanes(partial);
+#pragma unroll
+    for (int j = 0; j < Layout::kTokenGroup; ++j) {
+      sums.token[0][j] = j == i ? partial[0] : sums.token[0][j];
+    }
   }
+  return sums;
 }
 
 }  // namespace replayssm::cuda

@@ -13,18 +13,20 @@ namespace replayssm::cuda {
 template <class Layout>
 __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& unit,
                                               typename Layout::Stage& stage, int thread) {
-  const StagedRecords<Layout> window = records_from<Layout>(stage, unit.records);
   const auto ring_row = [&](int token) { return (unit.append_row + token) & (args.ring_rows - 1); };
-  resolve_decays<Layout>(args, unit.value_head, window.gates, unit.tokens, thread,
-                         [&](int token, int channel, float decay) {
+  resolve_decays<Layout>(args, unit.value_head, stage.gates + unit.records * Layout::kGateWidth,
+                         unit.tokens, thread, [&](int token, int channel, float decay) {
                            if (!unit.owns_gate_row) return;
                            unit.gate_out[ring_row(token) * Layout::kGateWidth + channel] = decay;
                          });
   if (unit.owns_key_row) {
     constexpr int kPieces = kKeyDim * sizeof(bf16) / sizeof(uint4);
-    for (int i = thread; i < unit.tokens * kPieces; i += kGroupThreads) {
-      reinterpret_cast<uint4*>(unit.key_out + ring_row(i / kPieces) * kKeyDim)[i % kPieces] =
-          reinterpret_cast<const uint4*>(window.keys)[i];
+    for (int i = thread; i < unit.tokens * kPieces; i += Layout::kThreads) {
+      const int row = i / kPieces, column = i % kPieces * 8;
+      const int at = Layout::kSwizzled ? swizzled<kKeyDim>(unit.records + row, column)
+                                       : (unit.records + row) * kKeyDim + column;
+      *reinterpret_cast<uint4*>(unit.key_out + ring_row(row) * kKeyDim + column) =
+          *reinterpret_cast<const uint4*>(stage.keys + at);
     }
   }
 }
@@ -49,7 +51,7 @@ struct Window {
             first_token,
             second ? 0 : history,
             second ? tokens - count : count,
-            second ? (count + 1) & ~1 : 0};
+            second ? (count + 3) & ~3 : 0};
   }
 };
 
@@ -60,39 +62,32 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
                                                     const Window<Layout>& window,
                                                     typename Layout::Stage& stage,
                                                     typename Layout::Scratch& scratch, int warp) {
-  static_assert(Layout::kTokens % Layout::kWarps == 0);
-  const auto in_window = [&](int turn) { return turn * Layout::kWarps + warp; };
-  token_coefficients<Layout, Layout::kTokens / Layout::kWarps>(
-      args,
-      [&](int turn) {
-        const int i = min(in_window(turn), window.tokens - 1);
-        const Segment<Layout> segment = window.segment(stage, i >= window.count);
-        return SegmentToken<Layout>{segment, i - segment.first_token, in_window(turn) == i};
-      },
-      scratch,
-      [&](int turn, float key_norm) {
-        if (!unit.owns_key_row) return;
-        unit.key_scale_out[(unit.append_row + in_window(turn)) & (args.ring_rows - 1)] = key_norm;
-      });
+  each_token<Layout, Layout::kWarps>(window.tokens, warp, [&](int token, bool exists) {
+    const Segment<Layout> segment = window.segment(stage, token >= window.count);
+    token_coefficients(
+        args, segment, token - segment.first_token, exists, scratch, [&](float key_norm) {
+          if (!unit.owns_key_row) return;
+          unit.key_scale_out[(unit.append_row + token) & (args.ring_rows - 1)] = key_norm;
+        });
+  });
 }
 
 // All threads of a group; false for a null row.
 template <class Layout>
-__device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& described,
+__device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& unit,
                                             typename Layout::Stage& stage, uint64_t* empty,
                                             typename Layout::Scratch& scratch, int warp,
                                             int group_barrier) {
-  using State = typename Layout::State;
-  const Unit unit = described;  // the table's entry may change once the stage is released
   const int lane = ptx::lane(), block = args.fold_block;
   if (unit.kind == UnitKind::null_row) {
-    release(empty);
     if (lane < Layout::kRowsPerWarp) {
       const int value = warp * Layout::kRowsPerWarp + lane;
+#pragma unroll 1
       for (int i = 0; i < unit.tokens; ++i) {
         store_output<Layout>(args, unit, i * args.value_heads * kValueDim + value, 0.0f);
       }
     }
+    release(empty);
     return false;
   }
   const int first = unit.fold ? block : 0;
@@ -102,6 +97,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
   const bool crosses = count < unit.tokens;
 
   append_window<Layout>(args, unit, stage, warp * 32 + lane);
+  if constexpr (kSharesChannels<Layout>) ptx::sync_group<Layout::kThreads>(group_barrier);
   int tiles = 0;
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
@@ -109,44 +105,43 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& de
     tiles = window_gram(segment, tiles, scratch, warp);
     if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   }
-  bool has_state = unit.has_state != 0;
-  if (unit.fold) {
-    fold_in_stage<Layout>(records_from<Layout>(stage, 0), unit.first_value, stage, scratch, block,
-                          has_state, unit.state_out, warp, group_barrier);
-    has_state = true;
-  }
-  ptx::sync_group(group_barrier);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
   window_coefficients(args, unit, window, stage, scratch, warp);
-  ptx::sync_group(group_barrier);
+  ptx::sync_group<Layout::kThreads>(group_barrier);
 
+  bool has_state = unit.has_state != 0;
+  StateRows<Layout> state;
+  if constexpr (Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
-    if (part == 1) {
-      // The stored state may still be on its way out of the stage.
-      if (lane == 0) ptx::wait_for_stores_to_read();
-      ptx::sync_warp();
-      fold_in_stage<Layout>(records_from<Layout>(stage, first), unit.first_value, stage, scratch,
-                            block, has_state, nullptr, warp, group_barrier);
+    if (part == 1 || unit.fold != 0) {
+      const StagedRecords<Layout> folded = records_from<Layout>(stage, part == 1 ? first : 0);
+      void* const out = part == 1 ? nullptr : unit.state_out;
+      if constexpr (Layout::kSwizzled) {
+        fold_in_registers<Layout>(folded, block, stage, scratch, state, out, warp, group_barrier);
+      } else {
+        if (part == 1) {
+          // The stored state may still be on its way out of the stage, and what the fold before
+          // this one has exchanged may still be read.
+          if (lane == 0) ptx::wait_for_stores_to_read();
+          ptx::sync_group<Layout::kThreads>(group_barrier);
+        }
+        fold_in_stage<Layout>(folded, unit.first_value, stage, scratch, block, has_state, out, warp,
+                              group_barrier);
+      }
       has_state = true;
     }
-    WindowSums<Layout> sums{};
-    if (has_state) {
-      window_products<Layout>(stage, segment,
-                              scratch.exchange + (Layout::kKda ? segment.first_token : 0), warp,
-                              scratch.products[warp], sums);
-    }
-    evaluate_segment<Layout>(
-        segment, unit.first_value, scratch, warp, sums,
-        [&](int i, int value, State stored, float o) {
-          const int token = segment.first_token + i;
-          const int ring_row = (unit.append_row + token) & (args.ring_rows - 1);
-          static_cast<State*>(unit.correction_out)[ring_row * kValueDim + value] = stored;
-          store_output<Layout>(args, unit, token * args.value_heads * kValueDim + value, o);
-        });
+    if constexpr (!Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
+    RowOutput<Layout> output(args, unit, segment.first_token, warp);
+    evaluate_segment(segment, unit.first_value, state, has_state, scratch,
+                     Layout::kKda ? segment.first_token : 0, warp,
+                     [&](bool stores_d, typename Layout::State d, bool stores_output, float o) {
+                       output.next(stores_d, d, stores_output, o);
+                     });
   }
   // The next unit overwrites what the warps have exchanged.
-  if constexpr (Layout::kKda) ptx::sync_group(group_barrier);
+  if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
   ptx::fence_before_bulk();
   release_written(empty);
   return true;
