@@ -47,16 +47,7 @@ struct BlockTeam {
   __device__ __forceinline__ void add(std::uint32_t& to, std::uint32_t more) const {
     atomicAdd(&to, more);
   }
-  // In shared memory, where hardware adds words only: the halves, with the carry of the lower one.
   __device__ __forceinline__ void add(std::uint64_t& to, std::uint64_t more) const {
-    std::uint32_t* const words = reinterpret_cast<std::uint32_t*>(&to);
-    const auto low = static_cast<std::uint32_t>(more);
-    const std::uint32_t before = atomicAdd(words, low);
-    const std::uint32_t high =
-        static_cast<std::uint32_t>(more >> 32) + (before + low < low ? 1 : 0);
-    if (high > 0) atomicAdd(words + 1, high);
-  }
-  __device__ __forceinline__ void add_outside(std::uint64_t& to, std::uint64_t more) const {
     static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
     atomicAdd(reinterpret_cast<unsigned long long*>(&to), more);
   }
@@ -169,7 +160,7 @@ __global__ void count_kernel(const __grid_constant__ TokenChoiceArgs args, bool 
   team.each(0, kChoiceBins, [&](int i) {
     if (bins.count[i] == 0) return;
     team.add(args.bins[row].count[i], bins.count[i]);
-    if (bins.sum[i] > 0) team.add_outside(args.bins[row].sum[i], bins.sum[i]);
+    if (bins.sum[i] > 0) team.add(args.bins[row].sum[i], bins.sum[i]);
   });
 }
 
