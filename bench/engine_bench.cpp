@@ -161,7 +161,7 @@ class EngineRun {
   Status decode_once() {
     if (engine_.most_drafts() > 0) return verify_once();
     if (engine_.launched().empty()) REPLAYSSM_TRY(launch(plain_rows()));
-    if (engine_.options().overlap && engine_.runs_beside_host()) {
+    if (overlaps()) {
       const std::vector<StepRow> ahead = plain_rows();
       if (!ahead.empty()) REPLAYSSM_TRY(launch(ahead));
     }
@@ -242,6 +242,13 @@ class EngineRun {
   int longest_chunk() const {
     const StepLimits& limits = engine_.runner().limits();
     return std::min(limits.chunk, limits.tokens);
+  }
+
+  // As the scheduler: a state that is written every token cannot be taken back.
+  bool overlaps() const {
+    const EngineOptions& options = engine_.options();
+    return options.overlap && options.recurrence == Recurrence::replay &&
+           engine_.runs_beside_host();
   }
 
   // Where a sequence stands that has evaluated all of its prompt but one token.

@@ -28,10 +28,12 @@ class CudaDevice final : public Device {
                                             const ModelSizes& sizes) override {
     const auto config = load_config(directory);
     if (!config) return config.error();
-    auto weights = options.load_format == LoadFormat::dummy
-                       ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only,
-                                        Float8::kept)
-                       : load_weights(directory, *config, options.draft_head, Float8::kept);
+    const auto float8 = kept_float8();
+    if (!float8) return float8.error();
+    auto weights =
+        options.load_format == LoadFormat::dummy
+            ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only, *float8)
+            : load_weights(directory, *config, options.draft_head, *float8);
     if (!weights) return weights.error();
     return cuda::make_cuda_decoder(*config, std::move(*weights), options,
                                    {sizes.rows, sizes.logit_rows, sizes.page_tokens, sizes.graphs},
@@ -39,6 +41,15 @@ class CudaDevice final : public Device {
   }
 
  private:
+  // cuBLASLt multiplies float8 with scales of blocks on Hopper.
+  static Result<Float8> kept_float8() {
+    int device = 0, major = 0;
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaGetDevice(&device)));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)));
+    return major == 9 ? Float8::kept : Float8::dequantised;
+  }
+
   cuda::Stream stream_;
   cuda::CudaSpace space_;
   std::unique_ptr<LinearOps> ops_;

@@ -111,7 +111,12 @@ Status Engine::launch(std::span<const StepRow> rows) {
     flight.logits = *logits;
   }
   // With drafts, or behind a step that is not taken, it is known later what is committed.
-  if (flight.chosen && !drafted && flights_.empty()) REPLAYSSM_TRY(commit(flight, all));
+  if (flight.chosen && !drafted && flights_.empty()) {
+    if (const Status committed = commit(flight, all); !committed) {
+      forget_launched();
+      return committed;
+    }
+  }
   flights_.push_back(std::move(flight));
   return {};
 }

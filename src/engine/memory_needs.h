@@ -33,7 +33,7 @@ MemoryNeeds sequence_needs(const SequenceLayout& layout);
 std::int64_t planned_weight_bytes(const ModelConfig& config, bool with_draft_head,
                                   Float8 float8 = Float8::dequantised);
 
-// How a device has float8 weights.
+// How a device has float8 weights; a GPU as Hopper does.
 constexpr Float8 float8_on(DeviceKind device) {
   return device == DeviceKind::cuda ? Float8::kept : Float8::dequantised;
 }

@@ -17,7 +17,7 @@ double seconds(std::chrono::steady_clock::duration duration) {
 
 Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
     : engine_(engine), options_(options) {}
-Scheduler::~Scheduler() = default;
+Scheduler::~Scheduler() { engine_.forget_launched(); }
 
 std::optional<Refusal> Scheduler::check_length(int prompt_tokens, int max_tokens,
                                                int choices) const {

@@ -45,10 +45,6 @@ struct TokenChoice {
   bool penalises() const {
     return repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
   }
-  // Whether the largest logit is all that is asked for.
-  bool plain_best() const {
-    return greedy() && !penalises() && bias.empty() && mask.empty() && !top_logprobs;
-  }
 };
 
 // The most alternatives that a model which chooses itself gives.

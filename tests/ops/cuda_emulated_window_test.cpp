@@ -22,11 +22,12 @@ class EmulatedWindow : public testing::TestWithParam<Case> {
   }
 };
 
-void run_with_few_blocks(Image& m) {
-  const auto plan = plan_window_step(m.geometry(), {3, 232448});
+void run_on(int multiprocessors, Image& m) {
+  const auto plan = plan_window_step(m.geometry(), {multiprocessors, 232448});
   if (!plan.ok()) throw std::runtime_error(plan.error().message);
   run_window_step(*plan, m);
 }
+void run_with_few_blocks(Image& m) { run_on(3, m); }
 
 TEST_P(EmulatedWindow, EqualsStepsOfOneTokenBitForBitWhateverIsRejected) {
   ImageOptions o = options(2);
@@ -37,6 +38,15 @@ TEST_P(EmulatedWindow, EqualsStepsOfOneTokenBitForBitWhateverIsRejected) {
   EXPECT_EQ(compare_windows_with_steps(o, tokens, {0, 2 * block}, {0, block / 2 + 1},
                                        run_with_few_blocks),
             "");
+}
+
+// All groups of a block have several units, and stages are filled again.
+TEST(EmulatedWindowBlock, TakesManyUnits) {
+  if (tests::kThreadSanitizer) GTEST_SKIP() << "minutes under ThreadSanitizer";
+  for (const GateKind gate : {GateKind::gdn, GateKind::kda}) {
+    ImageOptions o = sequence_options(gate, DType::bf16, 16, 32, 8, 3);
+    EXPECT_EQ(compare_windows_with_steps(o, 24, {0}, {9}, [](Image& m) { run_on(1, m); }), "");
+  }
 }
 
 // Blocks run one after the other here: the unit that appends a window's keys is done before its
@@ -61,6 +71,8 @@ TEST(EmulatedWindowRing, OneThatIsTooSmallIsFoundOut) {
 
 INSTANTIATE_TEST_SUITE_P(All, EmulatedWindow,
                          testing::Values(Case{GateKind::gdn, DType::bf16, 16, 8, 32, 50},
+                                         Case{GateKind::gdn, DType::bf16, 16, 4, 32, 40},
+                                         Case{GateKind::gdn, DType::bf16, 32, 16, 64, 60},
                                          Case{GateKind::gdn, DType::f32, 16, 4, 32, 40},
                                          Case{GateKind::kda, DType::bf16, 16, 8, 32, 40},
                                          Case{GateKind::kda, DType::f32, 16, 5, 32, 40},

@@ -80,14 +80,21 @@ void check_windows(const Config& c, int window, const DeviceLimits& limits, bool
   o.shared_base = true;
   o.projected_gates = window == 5;
   const int block = c.fold_block;
-  const std::string different =
-      compare_windows_with_steps(o, quick ? 2 * block : 5 * block, {0, 2 * block, 3 * block},
-                                 {0, block / 2 + 1, block, 3, block - 1},
-                                 [&](Image& m) { m = window_on_device(m, limits, stream); });
-  Worst worst;
-  if (!different.empty()) worst.fail(different);
-  report.add("windows equal steps of one token, bit for bit", worst,
-             fmt::format("{} {} window {}", c.name(), c.heads_name(), window));
+  // A multiprocessor alone has all units, as in large batches: several groups, stages that are
+  // filled again and again.
+  DeviceLimits crowded = limits;
+  crowded.multiprocessors = 1;
+  for (const DeviceLimits& device : {limits, crowded}) {
+    const std::string different =
+        compare_windows_with_steps(o, quick ? 2 * block : 5 * block, {0, 2 * block, 3 * block},
+                                   {0, block / 2 + 1, block, 3, block - 1},
+                                   [&](Image& m) { m = window_on_device(m, device, stream); });
+    Worst worst;
+    if (!different.empty()) worst.fail(different);
+    report.add("windows equal steps of one token, bit for bit", worst,
+               fmt::format("{} {} window {}, {} multiprocessors", c.name(), c.heads_name(), window,
+                           device.multiprocessors));
+  }
 }
 
 // Chunks of any length: the bits of steps of one token. `pending` up to L + window_max - 1 at

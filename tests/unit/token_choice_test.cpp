@@ -164,7 +164,7 @@ TEST(TokenChoice, IsWhatTheCpusSamplerChooses) {
   std::mt19937 random(1);
   Sampler sampler;
   EmulatedChoice emulated;
-  int draws = 0, different = 0;
+  int draws = 0;
   const double temperatures[] = {1.0, 0.7, 0.05, 2.5, 1e6, 1e-3};
   const int top_ks[] = {0, 1, 2, 20, 50, 1000, 1 << 20};
   const double top_ps[] = {1.0, 0.95, 0.5, 1e-6, 0.999999};
@@ -203,17 +203,14 @@ TEST(TokenChoice, IsWhatTheCpusSamplerChooses) {
         weight(token) == weight(expected.token)) {
       continue;
     }
-    ++different;
     ADD_FAILURE() << "turn " << turn << ": " << token << " instead of " << expected.token << " T "
                   << choice.temperature << " k " << choice.top_k << " p " << choice.top_p << " m "
                   << choice.min_p << " kind " << turn % 8;
   }
   RecordProperty("draws", draws);
-  RecordProperty("different", different);
   EXPECT_GT(draws, 2000);
   EXPECT_GT(emulated.lists(), draws / 4);
   EXPECT_LT(emulated.lists(), draws);
-  EXPECT_LT(different, draws / 500);
 }
 
 // More elements than are kept apart: of one bin, of one value, of the whole row.

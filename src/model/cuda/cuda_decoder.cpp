@@ -125,6 +125,7 @@ class CudaDecoder final : public Model {
 
   Status forward(const Batch& batch, const SequenceViews& memory, std::span<float> logits,
                  const HiddenTaps& hidden) override {
+    forget_launched();
     REPLAYSSM_TRY(check_batch(batch, memory, logits.size(), config_, options_));
     REPLAYSSM_TRY(begin_taps(hidden, batch.tokens.size()));
     if (batch.tokens.empty()) return {};

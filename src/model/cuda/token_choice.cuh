@@ -150,8 +150,8 @@ __device__ __forceinline__ void count_candidates(const Team& team, const ChoiceR
   });
 }
 
-inline constexpr int kChoiceGroups = 64;    // of bins, summed up by a thread each
-inline constexpr int kChoiceRanked = 1024;  // elements that are ranked one by one
+inline constexpr int kChoiceGroups = 64;               // of bins, summed up by a thread each
+inline constexpr int kChoiceRanked = kChoiceIdsOfBin;  // elements that are ranked one by one
 
 // Where in a histogram a target is passed.
 struct ChoicePlace {

@@ -7,6 +7,8 @@
 namespace replayssm::cuda {
 
 inline constexpr int kChoiceBins = 2048;
+inline constexpr int kChoiceIdsOfBin = 1024;  // the most that a bin of ids may have
+inline constexpr int kChoiceVocabulary = kChoiceBins * kChoiceIdsOfBin;  // the largest
 
 // Counts and sums of weights of candidates.
 struct ChoiceBins {

@@ -93,6 +93,9 @@ ChosenToken chosen_token(int token, int alternatives, const RowLogprobs& given) 
 
 Result<TokenChoices> TokenChoices::make(int rows, int logit_rows, int vocabulary,
                                         cudaStream_t stream) {
+  if (vocabulary > kChoiceVocabulary) {
+    return refuse("vocab_size", vocabulary, fmt::format("at most {} on cuda", kChoiceVocabulary));
+  }
   TokenChoices made;
   made.vocabulary_ = vocabulary;
   made.stream_ = stream;

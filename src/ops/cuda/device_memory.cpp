@@ -8,7 +8,12 @@ namespace replayssm::cuda {
 
 Result<DeviceBuffer> DeviceBuffer::make(std::size_t bytes) {
   DeviceBuffer buffer;
-  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMalloc(&buffer.data_, std::max<std::size_t>(bytes, 1))));
+  const Status made =
+      REPLAYSSM_CUDA_STATUS(cudaMalloc(&buffer.data_, std::max<std::size_t>(bytes, 1)));
+  if (!made) {
+    cudaGetLastError();  // or the next launch would report it, too
+    return made.error();
+  }
   buffer.bytes_ = bytes;
   return buffer;
 }

@@ -24,7 +24,11 @@ class PinnedBuffer {
   // Error: what the runtime says, out of memory for one.
   static Result<PinnedBuffer> make(std::size_t bytes) {
     PinnedBuffer buffer;
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMallocHost(&buffer.data_, bytes)));
+    const Status made = REPLAYSSM_CUDA_STATUS(cudaMallocHost(&buffer.data_, bytes));
+    if (!made) {
+      cudaGetLastError();  // or the next launch would report it, too
+      return made.error();
+    }
     buffer.bytes_ = bytes;
     return Result<PinnedBuffer>(std::move(buffer));
   }
