@@ -113,6 +113,24 @@ TEST(CudaPlan, EveryWindowHasAPlanThatFitsInSharedMemory) {
   }
 }
 
+TEST(CudaPlan, AWindowsBlockHasAsManyGroupsAsItsMultiprocessorHolds) {
+  const auto plan_of = [](GateKind gate, DType state, int window) {
+    StepGeometry g = geometry(gate, state, 128);
+    g.ring_rows = 64;
+    g.window_max = window;
+    return *plan_window_step(g, kH200);
+  };
+  // Four warps a group and four producers; with bf16 states of KDA eight warps a group.
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).groups, 3);
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).stages, 4);
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).threads, 32 * (3 * 4 + 4));
+  EXPECT_EQ(plan_of(GateKind::kda, DType::bf16, 4).groups, 2);
+  EXPECT_EQ(plan_of(GateKind::kda, DType::bf16, 4).threads, 32 * (2 * 8 + 4));
+  // Where stages are too large for three groups there are two, not one.
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::f32, 16).groups, 2);
+  EXPECT_EQ(plan_of(GateKind::kda, DType::f32, 8).groups, 2);
+}
+
 TEST(CudaPlan, AWindowNeedsARingThatSiblingsMayReadWhileItIsAppended) {
   StepGeometry g = geometry(GateKind::gdn, DType::bf16, 4);
   g.window_max = 8;

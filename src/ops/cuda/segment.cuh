@@ -100,9 +100,9 @@ __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& s
       group_barrier);  // the products in the place of the keys are taken
   write_fold_keys<Layout>(staged, count, scratch, warp);
   const HeadDecays<Layout> decays = head_decays<Layout>(staged, count, 1.0f);
-  write_weights<Layout>(decays, scratch.weights[warp]);
+  if (warp == 0) write_weights<Layout>(decays, scratch.weights[0]);
   ptx::sync_group<Layout::kThreads>(group_barrier);
-  const float* const weights = scratch.weights[warp];
+  const float* const weights = scratch.weights[0];
   fold_tiles<Layout>(
       staged, count, warp * Layout::kRowsPerWarp, scratch, decays.total,
       [&](int record) { return weights[record]; }, state.tiles);

@@ -101,7 +101,8 @@ struct WindowLayout {
     // [record][key, query][column]; in tiles [record][column][key, query].
     alignas(16) float coefficients[(kRecordTile + kZeroRecords) * kCoefficientPitch];
     alignas(16) float factors[kFactors][kColumns];
-    alignas(16) float weights[kTiled ? 1 : kWarps][kRecordTile];  // per warp: of a fold
+    // Of a fold: one for all warps, or per warp where the fold is in the stage.
+    alignas(16) float weights[kSwizzled ? 1 : kWarps][kRecordTile];
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {
