@@ -100,7 +100,8 @@ DECODE_HEAD = [
     "Sequences begin behind a context of random numbers. The bound is what a step has to read and write (weights, states, keys",
     "and values) at the read ceiling of the same run. Tokens per second are those of all sequences over all steps but the first",
     "ones, in which libraries are loaded and graphs are captured; a median step is one without a fold. Planned and allocated:",
-    "device memory, weights included.",
+    "device memory, weights included. Rows of commit 20dc6ec also count the first steps, some 100 ms of the mode that ran first,",
+    "replay: their medians say more. A commit with `-modified` had changes beside it that the next commit has.",
     "",
     "| model | state | batch | context | replay tokens/s | of the bound | median step us | replay off, median step us | "
     "replay / replay off, tokens/s | planned GiB | allocated GiB | commit |",

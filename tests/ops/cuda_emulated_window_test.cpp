@@ -49,6 +49,13 @@ TEST(EmulatedWindowBlock, TakesManyUnits) {
   }
 }
 
+// A block fills its few stages again with nothing but a lane's arrival for each warp between the
+// reads and the copies, which racecheck takes for a race.
+TEST(EmulatedWindowBlock, FillsStagesAgainWithoutGroupBarriers) {
+  const ImageOptions o = sequence_options(GateKind::gdn, DType::f32, 8, 32, 2, 3);
+  EXPECT_EQ(compare_windows_with_steps(o, 12, {0}, {5}, [](Image& m) { run_on(1, m); }), "");
+}
+
 // Blocks run one after the other here: the unit that appends a window's keys is done before its
 // siblings read the ring. With fewer than L + 2 T - 1 rows that must show.
 TEST(EmulatedWindowRing, OneThatIsTooSmallIsFoundOut) {
