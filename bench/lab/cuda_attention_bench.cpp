@@ -1,7 +1,7 @@
 // Times a layer's attention over pages on a GPU, as a decode step runs it (FlashInfer's kernels,
-// the plan for graphs; then in the order of --deterministic). Pages are shuffled and rotated beyond
-// the L2 cache; a graph of launches, the median of nine replays. tools/reference_attention times
-// cuDNN's for the same rows.
+// the plan that a step takes; then in the order of --deterministic). Pages are shuffled and rotated
+// beyond the L2 cache; a graph of launches, the median of nine replays. tools/reference_attention
+// times cuDNN's for the same rows.
 //   cuda_attention_bench
 // One JSON object a line: heads and key heads of the 4 B and the 27 B shape, rows, context, us a
 // layer, and the floor: bytes of keys and values over 4.18 TB/s.

@@ -35,7 +35,7 @@ std::vector<Variant> variants_for(DType state, int batch) {
   const int full = state == DType::bf16 ? 128 : 64;
   for (const int rows : {full, full / 2}) {
     if (rows != full && batch >= 8) continue;
-    for (const int groups : {1, 2}) {
+    for (const int groups : {1, 2, 3}) {
       for (const int stages : {1, 2, 3, 4, 5, 6, 8}) {
         variants.push_back({"settled", {rows, groups, stages, 1}, true});
       }

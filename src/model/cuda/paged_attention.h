@@ -45,9 +45,9 @@ class PagedAttention {
   ~PagedAttention();
 
   // Once a step, before its attention layers: how the step's work is cut into blocks. Copies the
-  // cut to the device. With `graph` the cut has the same size for every step of as many tokens and
-  // rows, as long as either all or not all rows have equally many queries, so that a captured
-  // run() serves all of them.
+  // cut to the device. With `graph` the cut has one of two sizes for every step of as many tokens
+  // and rows, as long as either all or not all rows have equally many queries: by the rows'
+  // lengths, whole rows or parts of them. A captured run() serves all steps with its cut_shape().
   Status plan(const AttentionRows& rows, bool graph, cudaStream_t stream);
 
   // What a captured run() bakes in of the newest plan.

@@ -1,8 +1,8 @@
 // What a thread block does in chunk_prefill with its unit, some value rows of one head of one row:
 // it walks the row's records and tokens from the checkpoint on, block of positions by block. The
 // state stays on chip and is rounded where a block ends, as in decode; a token's sums are
-// those of a window. Four warps evaluate, the fifth copies the next block; GDN with bf16 states has
-// helpers between them, see TiledChunkLayout.
+// those of a window. A warp for every 16 rows evaluates, one more copies the next block; GDN with
+// bf16 states has helpers between them, see TiledChunkLayout.
 #pragma once
 
 #include "ops/cuda/chunk_layout.h"
@@ -175,7 +175,7 @@ __device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block&
           0};
 }
 
-// The four warps that evaluate.
+// The warps that evaluate.
 template <class Layout>
 __device__ __forceinline__ void consume_chunk(const StepArgs& args, const Unit& unit,
                                               typename Layout::Shared& shared, int warp) {

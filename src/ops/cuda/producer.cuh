@@ -1,5 +1,5 @@
-// The producer warp: describes this block's units, waits for a free stage for each and starts the
-// copies of its state, live records and inputs.
+// The producers, one warp or several: describe this block's units, wait for a free stage for each
+// and start the copies of its state, live records and inputs.
 //
 // What it costs matters as much as what it moves: a bulk copy takes one lane on the order of a
 // hundred cycles to issue, so there are at most four of them a unit and everything small is copied

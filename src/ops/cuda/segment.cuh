@@ -1,5 +1,5 @@
 // What windows and chunks do with a segment: tokens evaluated from one checkpoint and the records
-// before them, and the fold in shared memory that comes behind.
+// before them, and the fold that comes behind.
 #pragma once
 
 #include "ops/cuda/step_unit.cuh"
@@ -322,7 +322,7 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
         v[i] = exists ? widen(values[i * Layout::kRows]) : 0.0f;
       }
     }
-    values += kGroup * Layout::kRows;
+    if constexpr (!Layout::kValuesInPlace) values += kGroup * Layout::kRows;
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       const bool exists = first + i < count;

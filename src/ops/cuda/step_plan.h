@@ -35,8 +35,8 @@ struct PlanWishes {
   int blocks_each = 0;  // blocks a multiprocessor
 };
 
-// A block is one producer warp and `groups` consumer groups of four warps; it streams units of
-// `unit_rows` value rows of one head through `stages` stages of shared memory.
+// A block is `groups` consumer groups of four or eight warps, and the warps that produce; it
+// streams units of `unit_rows` value rows of one head through `stages` stages of shared memory.
 struct StepPlan {
   GateKind gate = GateKind::gdn;
   DType state = DType::f32;

@@ -25,7 +25,7 @@ struct WindowLayout {
   // GDN with bf16 states: rows of keys and queries are swizzled, in tiles those of values and
   // corrections too, and the state is folded in registers (state_tile.cuh).
   static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
-  // A token's values arrive where its corrections will be.
+  // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.

@@ -1,4 +1,4 @@
-// The units of a window_step of several tokens, for the producer warp of producer.cuh.
+// The units of a window_step of several tokens, for the producers of producer.cuh.
 #pragma once
 
 #include "ops/cuda/producer.cuh"

@@ -1,6 +1,6 @@
 // What a consumer group does with one unit of a window_step of several tokens: the fold that may be
 // due, then the window in pieces that end where a block of positions ends. Between two pieces the
-// finished block is folded in the stage only: its tokens are not committed yet.
+// finished block is folded on chip only: its tokens are not committed yet.
 #pragma once
 
 #include "ops/cuda/segment.cuh"
