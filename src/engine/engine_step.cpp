@@ -100,7 +100,7 @@ Status Engine::launch(std::span<const StepRow> rows) {
                             return asks_for_token_before(row);
                           });
     REPLAYSSM_TRY(runner_->launch(rows));
-    const Status said = flight.choice_waits ? Status{} : choose(flight, ahead ? 1 : 0);
+    Status said = flight.choice_waits ? Status{} : choose(flight, ahead ? 1 : 0);
     if (!said) {
       forget_launched();
       return said;
@@ -112,7 +112,7 @@ Status Engine::launch(std::span<const StepRow> rows) {
   }
   // With drafts, or behind a step that is not taken, it is known later what is committed.
   if (flight.chosen && !drafted && flights_.empty()) {
-    if (const Status committed = commit(flight, all); !committed) {
+    if (Status committed = commit(flight, all); !committed) {
       forget_launched();
       return committed;
     }
