@@ -209,8 +209,8 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
     expect_all_free(*engine);
     EXPECT_EQ(cache.host_bytes(), 0);
   }
-  EXPECT_GT(stopped, 0);
   if (tests::kSanitized) return;  // one round need not come to everything
+  EXPECT_GT(stopped, 0);
   if (setting.spare_pages < 0) {
     EXPECT_GT(reused, 0);
   }
