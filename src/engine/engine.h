@@ -112,8 +112,8 @@ class Engine {
   // next step commits nothing and is left out of that step's results. At most two are launched.
   Status launch(std::span<const StepRow> rows);
   Result<std::vector<StepResult>> take();
-  // The rows of the newest launched step that is not taken, without a sequence where that has ended;
-  // empty: there is none.
+  // The rows of the newest launched step that is not taken, without a sequence where that has
+  // ended; empty: there is none.
   std::span<const StepRow> launched() const;
   // Whether the step after `row`'s can be launched before this one's token is known: rows of one
   // token each, and no drafter. Where a choice asks for the token before (penalties, constraints),
