@@ -240,8 +240,8 @@ std::vector<TokenChoice> settings_of_choices() {
   return choices;
 }
 
-// What the device chooses is what the host would choose of the same logits, whoever is in the
-// batch: eight rows, each with another setting, and then each alone.
+// What the device chooses is what the host would choose of the same logits: eight rows, each with
+// another setting.
 TEST_P(CudaEngine, TheDeviceChoosesWhatTheCpuWould) {
   const std::vector<TokenChoice> settings = settings_of_choices();
   const std::vector<TokenId> text = random_prompt(*engine_, 70, 9);

@@ -31,7 +31,7 @@ class ChosenRows {
         parts_(DeviceBuffer::make(static_cast<std::size_t>(rows) * kBestParts * sizeof(BestToken))
                    .value()) {}
 
-  // Without waiting, so that two calls are under way.
+  // Waits for the logits to arrive, not for what is chosen.
   void launch(const std::vector<std::vector<float>>& logits,
               const std::vector<TokenChoice>& choices) {
     std::vector<float> all(static_cast<std::size_t>(rows_) * static_cast<std::size_t>(stride_),
@@ -158,7 +158,7 @@ TEST_P(CudaTokenChoices, AreThoseOfTheCpu) {
 }
 
 // The second step's numbers go up while the first one's result has not been read.
-TEST_P(CudaTokenChoices, TwoStepsAreUnderWay) {
+TEST_P(CudaTokenChoices, AStepIsTakenBehindTheNextOnesLaunch) {
   const int vocabulary = GetParam();
   ChosenRows device(4, vocabulary);
   Sampler sampler;

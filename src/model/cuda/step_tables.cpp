@@ -25,19 +25,7 @@ Result<StepTables> StepTables::make() {
 }
 
 Status StepTables::reserve(std::size_t words) {
-  const std::size_t bytes = words * sizeof(int);
-  Written& newest = written_[newest_];
-  if (bytes > newest.words.bytes()) {
-    auto pinned = PinnedBuffer::make(2 * bytes);
-    if (!pinned) return pinned.error();
-    newest.words = std::move(*pinned);
-  }
-  if (bytes > device_.bytes()) {
-    auto device = DeviceBuffer::make(2 * bytes);
-    if (!device) return device.error();
-    device_ = std::move(*device);
-  }
-  return {};
+  return grow(written_[newest_].words, device_, words * sizeof(int));
 }
 
 const int* StepTables::section(std::span<const int> words) {

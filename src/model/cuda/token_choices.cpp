@@ -133,17 +133,7 @@ Result<TokenChoices> TokenChoices::make(int rows, int logit_rows, int vocabulary
 }
 
 Status TokenChoices::reserve(Slot& slot, std::size_t bytes) {
-  if (bytes > slot.table.bytes()) {
-    auto pinned = PinnedBuffer::make(2 * bytes);
-    if (!pinned) return pinned.error();
-    slot.table = std::move(*pinned);
-  }
-  if (bytes > table_.bytes()) {
-    auto device = DeviceBuffer::make(2 * bytes);
-    if (!device) return device.error();
-    table_ = std::move(*device);
-  }
-  return {};
+  return grow(slot.table, table_, bytes);
 }
 
 Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArgs args) {

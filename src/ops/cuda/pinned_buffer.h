@@ -8,6 +8,7 @@
 
 #include "core/result.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/device_memory.h"
 
 namespace replayssm::cuda {
 
@@ -75,5 +76,21 @@ class Event {
  private:
   cudaEvent_t event_ = nullptr;
 };
+
+// Makes room for `bytes` in both where there is less, twice as much for the next time; what they
+// held is lost. Error: as PinnedBuffer::make() and DeviceBuffer::make().
+inline Status grow(PinnedBuffer& pinned, DeviceBuffer& device, std::size_t bytes) {
+  if (bytes > pinned.bytes()) {
+    auto made = PinnedBuffer::make(2 * bytes);
+    if (!made) return made.error();
+    pinned = std::move(*made);
+  }
+  if (bytes > device.bytes()) {
+    auto made = DeviceBuffer::make(2 * bytes);
+    if (!made) return made.error();
+    device = std::move(*made);
+  }
+  return {};
+}
 
 }  // namespace replayssm::cuda
