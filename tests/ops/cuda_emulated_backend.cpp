@@ -54,14 +54,18 @@ class EmulatedOps final : public LinearOps {
     std::vector<bf16> inputs(static_cast<std::size_t>(last) *
                              static_cast<std::size_t>(launch.channels));
     early.input = inputs.data();
+    const auto arrive = [&] { std::copy_n(launch.input, inputs.size(), inputs.begin()); };
+    using Ready = decltype(arrive);
     // Threads run in no order on a GPU; the one that moves a row's inputs may well be first or
     // last.
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::size_t turn = backwards_ ? tasks.size() - 1 - i : i;
       for (int channel = 0; channel < launch.channels; channel += cuda::kConvChannels) {
         std::fill(inputs.begin(), inputs.end(), to_bf16(std::numeric_limits<float>::quiet_NaN()));
-        cuda::convolve(early, cuda::load_conv_weights(launch, channel), tasks[turn], channel,
-                       [&] { std::copy_n(launch.input, inputs.size(), inputs.begin()); });
+        const auto convolve =
+            launch.out_f32 != 0 ? cuda::convolve<true, Ready> : cuda::convolve<false, Ready>;
+        convolve(early, cuda::load_conv_weights(launch, channel), cuda::placed(launch, tasks[turn]),
+                 channel, arrive);
       }
     }
     backwards_ = !backwards_;

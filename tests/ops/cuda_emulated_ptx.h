@@ -39,8 +39,6 @@ inline uint32_t __float_as_uint(float f) { return std::bit_cast<uint32_t>(f); }
 inline double __longlong_as_double(long long i) { return std::bit_cast<double>(i); }
 inline long long __double_as_longlong(double d) { return std::bit_cast<long long>(d); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-inline float __expf(float x) { return std::exp(x); }
-inline float __fdividef(float x, float y) { return x / y; }
 using std::exp;
 using std::max;
 using std::min;
@@ -327,6 +325,8 @@ inline void load_transposed(uint32_t (&r)[4], const void* row) {
     r[i] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
   }
 }
+inline float approximate_exp2(float x) { return std::exp2(x); }
+inline float approximate_reciprocal(float x) { return 1.0f / x; }
 inline uint32_t pack_bf16(float low, float high) {
   return static_cast<uint32_t>(to_bf16(low).bits) | static_cast<uint32_t>(to_bf16(high).bits) << 16;
 }

@@ -228,9 +228,9 @@ TEST(CudaPlan, AConvolutionThatDoesNotFitIsRefused) {
   EXPECT_EQ(conv_fits(args).error().message,
             "out_bf16: the input's memory is not accepted; expected memory apart from input_bf16");
   args.out_bf16 = x + 32;
-  args.rings.channels = 12;
+  args.rings.channels = 14;
   EXPECT_EQ(conv_fits(args).error().message,
-            "rings.channels: 12 is not accepted; expected a multiple of 8");
+            "rings.channels: 14 is not accepted; expected a multiple of 4");
   args.rings.channels = 16;
   args.rings.type = DType::f32;
   EXPECT_EQ(conv_fits(args).error().message,

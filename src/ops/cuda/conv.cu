@@ -1,4 +1,4 @@
-// conv_window and conv_chunk: a thread has eight channels of some tasks.
+// conv_window and conv_chunk: a thread has four channels of some tasks.
 #include "ops/cuda/conv.cuh"
 
 #include <cuda_runtime.h>
@@ -11,33 +11,7 @@ namespace replayssm::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kWarp = 32;
-constexpr int kBlocksEach = 4;  // of a multiprocessor, where there are so many
-
-// The weights of a warp's channels, which lie 128 bytes a lane: read 16 bytes a lane and exchanged.
-__device__ __forceinline__ ConvWeights load_weights_together(const ConvLaunch& args, int channel) {
-  constexpr int kWarpChannels = kWarp * kConvChannels;
-  __shared__ float4 exchange[kThreads / kWarp][kWarpChannels];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float4* const rows = exchange[threadIdx.x / kWarp];
-  const int first = channel - lane * kConvChannels;
-  // Lanes that read together would meet in one bank: eight neighbours change places.
-  const auto place = [](int i) { return i ^ ((i >> 3) & 7); };
-#pragma unroll
-  for (int i = 0; i < kConvChannels; ++i) {
-    const int at = i * kWarp + lane;
-    if (first + at < args.channels) {
-      rows[place(at)] = reinterpret_cast<const float4*>(args.weight)[first + at];
-    }
-  }
-  __syncwarp();
-  ConvWeights weights;
-#pragma unroll
-  for (int i = 0; i < kConvChannels; ++i) {
-    weights.taps[i] = rows[place(lane * kConvChannels + i)];
-  }
-  return weights;
-}
+constexpr int kBlocksEach = 6;  // of a multiprocessor, where there are so many
 
 __device__ __forceinline__ void gate_of_projection(const GateProjections& args, int i) {
   const int head = i % args.value_heads;
@@ -48,6 +22,7 @@ __device__ __forceinline__ void gate_of_projection(const GateProjections& args, 
 
 // Blocks of a column of the grid have the same channels and share the tasks; those of the last
 // column, where there are gates, share them.
+template <bool kOutF32>
 __global__ void __launch_bounds__(kThreads, kBlocksEach)
     conv_kernel(const __grid_constant__ ConvLaunch args, int slabs) {
   bool is_ready = false;
@@ -66,13 +41,25 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach)
     }
     return;
   }
-  const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kConvChannels;
-  const ConvWeights weights = load_weights_together(args, channel);
   if (args.settled == 0) ready();
-  if (channel >= args.channels) return;
-  for (int task = static_cast<int>(blockIdx.y); task < args.task_count;
-       task += static_cast<int>(gridDim.y)) {
-    convolve(args, weights, args.tasks[task], channel, ready);
+  const int channel = static_cast<int>(blockIdx.x * kThreads + threadIdx.x) * kConvChannels;
+  const bool has_channels = channel < args.channels;
+  ConvWeights weights;
+  if (has_channels) weights = load_conv_weights(args, channel);
+  // One thread looks up a task, so that a block waits once for all its lookups.
+  __shared__ PlacedConvTask tasks[kThreads];
+  const int stride = static_cast<int>(gridDim.y);
+  for (int first = static_cast<int>(blockIdx.y); first < args.task_count;
+       first += stride * kThreads) {
+    __syncthreads();
+    const int mine = first + static_cast<int>(threadIdx.x) * stride;
+    if (mine < args.task_count) tasks[threadIdx.x] = placed(args, args.tasks[mine]);
+    __syncthreads();
+    if (!has_channels) continue;
+    const int count = min(kThreads, (args.task_count - first + stride - 1) / stride);
+    for (int i = 0; i < count; ++i) {
+      convolve<kOutF32>(args, weights, tasks[i], channel, ready);
+    }
   }
 }
 
@@ -80,15 +67,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach)
 
 Status launch_conv(const ConvLaunch& args, cudaStream_t stream) {
   if (args.task_count == 0) return {};
-  const int octets = args.channels / kConvChannels;
-  const int slabs = (octets + kThreads - 1) / kThreads;
+  constexpr int kBlockChannels = kThreads * kConvChannels;
+  const int slabs = (args.channels + kBlockChannels - 1) / kBlockChannels;
   const auto multiprocessors = current_multiprocessors();
   if (!multiprocessors) return multiprocessors.error();
   const int share = (kBlocksEach * *multiprocessors + slabs - 1) / slabs;
   const int columns = slabs + (args.gates.gate == nullptr ? 0 : 1);
   const dim3 grid(static_cast<unsigned>(columns),
                   static_cast<unsigned>(args.task_count < share ? args.task_count : share));
-  return launch_overlapped(conv_kernel, {grid, kThreads}, stream, args, slabs);
+  return launch_overlapped(args.out_f32 != 0 ? conv_kernel<true> : conv_kernel<false>,
+                           {grid, kThreads}, stream, args, slabs);
 }
 
 }  // namespace replayssm::cuda

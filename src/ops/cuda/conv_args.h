@@ -1,6 +1,6 @@
 // What conv_window and conv_chunk are launched with: device memory, and tasks cut on the host.
 //
-// Layouts (elements, last index contiguous; channels is a multiple of 8, memory 16-byte aligned):
+// Layouts (elements, last index contiguous; channels is a multiple of 4, memory 16-byte aligned):
 //   ring    [rows][conv_rows][channels]    bf16
 //   tail    [slots][3][channels]           bf16, slots tail_stride apart
 //   weight  [channels][4]                  fp32; tap 3 meets the current token; no launch's result:
@@ -19,7 +19,7 @@
 namespace replayssm::cuda {
 
 inline constexpr int kConvTaskTokens = 32;  // most of one task
-inline constexpr int kConvChannels = 8;     // of one thread: 16 bytes of bf16
+inline constexpr int kConvChannels = 4;     // of one thread
 
 // Some tokens of one row of a step. The one from offset 0 on also moves the row's ring and tail.
 struct ConvTask {
@@ -55,7 +55,7 @@ struct ConvLaunch {
   int64_t tail_stride = 0;
   const float* weight = nullptr;
   const bf16* input = nullptr;
-  int64_t input_stride = 0;  // elements from one token to the next, a multiple of 8
+  int64_t input_stride = 0;  // elements from one token to the next, a multiple of 4
   void* out = nullptr;
   int out_f32 = 0;
   int round_out = 0;  // fp32 outputs are rounded to bf16 values
@@ -73,7 +73,7 @@ struct ConvLaunch {
 // Cuts rows into tasks. A window is one task, so its table has as many entries as the batch.
 std::vector<ConvTask> conv_tasks(std::span<const RowTokens> rows);
 
-// What the kernel asks beyond what every backend does: bf16 rings, a multiple of 8 channels,
+// What the kernel asks beyond what every backend does: bf16 rings, a multiple of 4 channels,
 // aligned memory, out apart from the input.
 Status conv_fits(const ConvArgs& args);
 

@@ -75,9 +75,12 @@ __device__ __forceinline__ float log_gate(float a, float a_log, float dt_bias, f
   }
   return -expf(a_log) * (x > 20.0f ? x : log1pf(expf(x)));
 }
-// x sigmoid(x). The fast exponential and division are each right to a few units in the last place
-// of a term beside 1; where they underflow, so does the result.
-__device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+// x sigmoid(x). The approximate exponential and reciprocal are each right to a few units in the
+// last place of a term beside 1; where they underflow, so does the result.
+__device__ __forceinline__ float silu(float x) {
+  constexpr float kLog2E = 1.442695041f;
+  return x * ptx::approximate_reciprocal(1.0f + ptx::approximate_exp2(-kLog2E * x));
+}
 __device__ __forceinline__ float beta_of(float b) { return 1.0f / (1.0f + expf(-b)); }
 
 }  // namespace replayssm::cuda

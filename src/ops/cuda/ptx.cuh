@@ -107,6 +107,18 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+// 2^x and 1 / x to a few units in the last place; results below 2^-126 are zero.
+__device__ __forceinline__ float approximate_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float approximate_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // --- barriers in shared memory -------------------------------------------------------------------
 
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
