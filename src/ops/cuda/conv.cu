@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/overlapped_launch.h"
@@ -11,7 +13,7 @@ namespace replayssm::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kBlocksEach = 6;  // of a multiprocessor, where there are so many
+constexpr int kBlocksEach = 7;  // of a multiprocessor, where there are so many
 
 __device__ __forceinline__ void gate_of_projection(const GateProjections& args, int i) {
   const int head = i % args.value_heads;
@@ -71,10 +73,11 @@ Status launch_conv(const ConvLaunch& args, cudaStream_t stream) {
   const int slabs = (args.channels + kBlockChannels - 1) / kBlockChannels;
   const auto multiprocessors = current_multiprocessors();
   if (!multiprocessors) return multiprocessors.error();
-  const int share = (kBlocksEach * *multiprocessors + slabs - 1) / slabs;
   const int columns = slabs + (args.gates.gate == nullptr ? 0 : 1);
+  // No more blocks than there is room for at once: one that came later would run all by itself.
+  const int share = std::max(kBlocksEach * *multiprocessors / columns, 1);
   const dim3 grid(static_cast<unsigned>(columns),
-                  static_cast<unsigned>(args.task_count < share ? args.task_count : share));
+                  static_cast<unsigned>(std::min(args.task_count, share)));
   return launch_overlapped(args.out_f32 != 0 ? conv_kernel<true> : conv_kernel<false>,
                            {grid, kThreads}, stream, args, slabs);
 }
