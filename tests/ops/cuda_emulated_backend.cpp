@@ -41,6 +41,17 @@ class EmulatedOps final : public LinearOps {
  private:
   static Status missing() { return Error{"emulated cuda has conv_window, conv_chunk and advance"}; }
 
+  template <int kTurn>
+  static void convolve(const cuda::ConvLaunch& args, const cuda::ConvWeights& weights,
+                       const cuda::PlacedConvTask& task, int channel, const auto& ready) {
+    const auto start = cuda::begin_task<kTurn>(args, task, channel, ready);
+    if (args.out_f32 != 0) {
+      cuda::convolve<true, kTurn>(args, weights, task, start, channel);
+    } else {
+      cuda::convolve<false, kTurn>(args, weights, task, start, channel);
+    }
+  }
+
   Status convolve(const ConvArgs& args, StepKind kind) {
     REPLAYSSM_TRY(check_.conv(args, kind));
     REPLAYSSM_TRY(cuda::conv_fits(args));
@@ -55,17 +66,19 @@ class EmulatedOps final : public LinearOps {
                              static_cast<std::size_t>(launch.channels));
     early.input = inputs.data();
     const auto arrive = [&] { std::copy_n(launch.input, inputs.size(), inputs.begin()); };
-    using Ready = decltype(arrive);
     // Threads run in no order on a GPU; the one that moves a row's inputs may well be first or
     // last.
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       const std::size_t turn = backwards_ ? tasks.size() - 1 - i : i;
       for (int channel = 0; channel < launch.channels; channel += cuda::kConvChannels) {
         std::fill(inputs.begin(), inputs.end(), to_bf16(std::numeric_limits<float>::quiet_NaN()));
-        const auto convolve =
-            launch.out_f32 != 0 ? cuda::convolve<true, Ready> : cuda::convolve<false, Ready>;
-        convolve(early, cuda::load_conv_weights(launch, channel), cuda::placed(launch, tasks[turn]),
-                 channel, arrive);
+        const cuda::PlacedConvTask task = cuda::placed(launch, tasks[turn]);
+        const cuda::ConvWeights weights = cuda::load_conv_weights(launch, channel);
+        if (launch.one_token != 0) {
+          convolve<1>(early, weights, task, channel, arrive);
+        } else {
+          convolve<4>(early, weights, task, channel, arrive);
+        }
       }
     }
     backwards_ = !backwards_;

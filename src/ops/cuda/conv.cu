@@ -13,7 +13,8 @@ namespace replayssm::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kBlocksEach = 7;  // of a multiprocessor, where there are so many
+// Blocks of a multiprocessor, as registers allow: with one token a turn, and with four.
+constexpr int blocks_each(int turn) { return turn == 1 ? 8 : 5; }
 
 __device__ __forceinline__ void gate_of_projection(const GateProjections& args, int i) {
   const int head = i % args.value_heads;
@@ -24,8 +25,8 @@ __device__ __forceinline__ void gate_of_projection(const GateProjections& args, 
 
 // Blocks of a column of the grid have the same channels and share the tasks; those of the last
 // column, where there are gates, share them.
-template <bool kOutF32>
-__global__ void __launch_bounds__(kThreads, kBlocksEach)
+template <bool kOutF32, int kTurn>
+__global__ void __launch_bounds__(kThreads, blocks_each(kTurn))
     conv_kernel(const __grid_constant__ ConvLaunch args, int slabs) {
   bool is_ready = false;
   const auto ready = [&] {
@@ -59,8 +60,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach)
     __syncthreads();
     if (!has_channels) continue;
     const int count = min(kThreads, (args.task_count - first + stride - 1) / stride);
+    ConvStart<kTurn> next = begin_task<kTurn>(args, tasks[0], channel, ready);
     for (int i = 0; i < count; ++i) {
-      convolve<kOutF32>(args, weights, tasks[i], channel, ready);
+      const ConvStart<kTurn> start = next;
+      if (i + 1 < count) next = begin_task<kTurn>(args, tasks[i + 1], channel, ready);
+      convolve<kOutF32, kTurn>(args, weights, tasks[i], start, channel);
     }
   }
 }
@@ -74,12 +78,17 @@ Status launch_conv(const ConvLaunch& args, cudaStream_t stream) {
   const auto multiprocessors = current_multiprocessors();
   if (!multiprocessors) return multiprocessors.error();
   const int columns = slabs + (args.gates.gate == nullptr ? 0 : 1);
-  // No more blocks than there is room for at once: one that came later would run all by itself.
-  const int share = std::max(kBlocksEach * *multiprocessors / columns, 1);
-  const dim3 grid(static_cast<unsigned>(columns),
-                  static_cast<unsigned>(std::min(args.task_count, share)));
-  return launch_overlapped(args.out_f32 != 0 ? conv_kernel<true> : conv_kernel<false>,
-                           {grid, kThreads}, stream, args, slabs);
+  const auto launch = [&](auto* kernel, int each) {
+    // No more blocks than there is room for at once: one that came later would run all by itself.
+    const int share = std::max(each * *multiprocessors / columns, 1);
+    const dim3 grid(static_cast<unsigned>(columns),
+                    static_cast<unsigned>(std::min(args.task_count, share)));
+    return launch_overlapped(kernel, {grid, kThreads}, stream, args, slabs);
+  };
+  if (args.one_token != 0) {
+    return launch(args.out_f32 != 0 ? conv_kernel<true, 1> : conv_kernel<false, 1>, blocks_each(1));
+  }
+  return launch(args.out_f32 != 0 ? conv_kernel<true, 4> : conv_kernel<false, 4>, blocks_each(4));
 }
 
 }  // namespace replayssm::cuda

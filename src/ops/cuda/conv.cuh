@@ -103,77 +103,117 @@ struct ConvRow {
   }
 };
 
-// Channels channel .. channel + 3 of a task. Before it reads an input of the step or writes
-// anything it calls ready(); the cursors and the ring are read before.
-template <bool kOutF32, class Ready>
-__device__ __forceinline__ void convolve(const ConvLaunch& args, const ConvWeights& weights,
-                                         const PlacedConvTask& placed, int channel,
-                                         const Ready& ready) {
-  const ConvTask task = placed.task;
-  const int end = min(task.tokens, task.offset + kConvTaskTokens);
-  int64_t out = static_cast<int64_t>(task.first_token + task.offset) * args.channels + channel;
+__device__ __forceinline__ ConvRow conv_row(const ConvLaunch& args, const PlacedConvTask& placed,
+                                            int channel) {
+  const ConvTask& task = placed.task;
+  return {args, args.input + task.first_token * args.input_stride + channel,
+          args.ring + static_cast<int64_t>(task.row) * args.conv_rows * args.channels + channel,
+          placed.start};
+}
+__device__ __forceinline__ int conv_end(const ConvTask& task) {
+  return min(task.tokens, task.offset + kConvTaskTokens);
+}
+
+// The inputs of kTurn tokens from `first` on; zeros from token `end` on.
+template <int kTurn>
+struct ConvTurn {
+  uint2 input[kTurn];
+};
+template <int kTurn>
+__device__ __forceinline__ ConvTurn<kTurn> load_turn(const ConvRow& row, int first, int end) {
+  ConvTurn<kTurn> turn;
+  const bf16* const from = row.inputs + first * row.args.input_stride;
+  const auto stride = static_cast<uint32_t>(row.args.input_stride);
+#pragma unroll
+  for (uint32_t i = 0; i < kTurn; ++i) {
+    const bool exists = first + static_cast<int>(i) < end;
+    turn.input[i] = exists ? *reinterpret_cast<const uint2*>(from + i * stride) : uint2{0, 0};
+  }
+  return turn;
+}
+
+// What a task begins with: the three inputs before its first token, and its first turn. Loaded
+// while the task before it is convolved.
+template <int kTurn>
+struct ConvStart {
+  uint2 before[3];
+  ConvTurn<kTurn> turn;
+};
+
+// Calls ready() before it reads an input of the step; cursors and ring are read before.
+template <int kTurn, class Ready>
+__device__ __forceinline__ ConvStart<kTurn> begin_task(const ConvLaunch& args,
+                                                       const PlacedConvTask& placed, int channel,
+                                                       const Ready& ready) {
+  ConvStart<kTurn> start{};
   if (placed.start < 0) {
     ready();
+    return start;
+  }
+  const ConvRow row = conv_row(args, placed, channel);
+  const int first = placed.task.offset;
+  if (first == 0) {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) start.before[i] = row.before(i - 3);
+    ready();
+  } else {
+    ready();
+#pragma unroll
+    for (int i = 0; i < 3; ++i) start.before[i] = row.input(first - 3 + i);
+  }
+  start.turn = load_turn<kTurn>(row, first, conv_end(placed.task));
+  return start;
+}
+
+// Channels channel .. channel + 3 of a task that has begun, kTurn tokens at a time.
+template <bool kOutF32, int kTurn>
+__device__ __forceinline__ void convolve(const ConvLaunch& args, const ConvWeights& weights,
+                                         const PlacedConvTask& placed,
+                                         const ConvStart<kTurn>& start, int channel) {
+  const ConvTask& task = placed.task;
+  const int end = conv_end(task);
+  int64_t out = static_cast<int64_t>(task.first_token + task.offset) * args.channels + channel;
+  if (placed.start < 0) {
     for (int i = task.offset; i < end; ++i, out += args.channels) {
       store_token<kOutF32>(args, out, ConvToken{});
     }
     return;
   }
-  const ConvRow row{
-      args, args.input + task.first_token * args.input_stride + channel,
-      args.ring + static_cast<int64_t>(task.row) * args.conv_rows * args.channels + channel,
-      placed.start};
-  // The tokens of a turn are loaded while those of the turn before are convolved.
-  constexpr int kTurn = 4;
-  ConvToken x[3 + kTurn];
-  uint2 next[kTurn];
-  const bf16* from = row.inputs + task.offset * args.input_stride;
-  const auto load = [&](int first) {
+  const ConvRow row = conv_row(args, placed, channel);
+  if (placed.tail_home >= 0) {  // the tail that a new checkpoint leaves behind
+    bf16* const tail = args.tail + placed.tail_home * args.tail_stride + channel;
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i, from += args.input_stride) {
-      next[i] = first + i < end ? *reinterpret_cast<const uint2*>(from) : uint2{0, 0};
+    for (int i = 0; i < 3; ++i) {
+      *reinterpret_cast<uint2*>(tail + static_cast<int64_t>(i) * args.channels) =
+          row.at(placed.tail_first + i);
     }
-  };
-  if (task.offset == 0) {
-    uint2 last[3];
-#pragma unroll
-    for (int i = 0; i < 3; ++i) last[i] = row.before(i - 3);
-    ready();
-    load(0);
-#pragma unroll
-    for (int i = 0; i < 3; ++i) x[i] = widen(last[i]);
-    if (placed.tail_home >= 0) {  // the tail that a new checkpoint leaves behind
-      bf16* const tail = args.tail + placed.tail_home * args.tail_stride + channel;
-#pragma unroll
-      for (int i = 0; i < 3; ++i) {
-        *reinterpret_cast<uint2*>(tail + static_cast<int64_t>(i) * args.channels) =
-            row.at(placed.tail_first + i);
-      }
-    }
-  } else {
-    ready();
-    load(task.offset);
-#pragma unroll
-    for (int i = 0; i < 3; ++i) x[i] = widen(row.input(task.offset - 3 + i));
   }
   // The row's newest inputs go to the ring, in the place of what has been read by now. Where a row
   // has several tasks the first moves them, since no other reads the ring.
   const int kept = task.offset == 0 ? task.tokens - min(task.tokens, args.conv_rows) : task.tokens;
+  ConvTurn<kTurn> turn = start.turn;
+  ConvToken x[3 + kTurn];
+#pragma unroll
+  for (int i = 0; i < 3; ++i) x[i] = widen(start.before[i]);
 #pragma unroll 1
   for (int first = task.offset; first < end; first += kTurn) {
     if (first + kTurn > kept) {
 #pragma unroll
       for (int i = 0; i < kTurn; ++i) {
         const int token = first + i;
-        if (token >= kept && token < end) row.in_ring(row.start + token) = next[i];
+        if (token >= kept && token < end) row.in_ring(row.start + token) = turn.input[i];
       }
     }
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i) x[3 + i] = widen(next[i]);
-    load(first + kTurn);
+    for (int i = 0; i < kTurn; ++i) x[3 + i] = widen(turn.input[i]);
+    turn = load_turn<kTurn>(row, first + kTurn, end);
+    // All tokens of the turn side by side, so that they hide each other's latencies.
+    ConvToken y[kTurn];
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i) y[i] = convolve_token(weights, x + i);
 #pragma unroll
     for (int i = 0; i < kTurn; ++i, out += args.channels) {
-      if (first + i < end) store_token<kOutF32>(args, out, convolve_token(weights, x + i));
+      if (first + i < end) store_token<kOutF32>(args, out, y[i]);
     }
 #pragma unroll
     for (int i = 0; i < 3; ++i) x[i] = x[kTurn + i];

@@ -67,6 +67,7 @@ ConvLaunch conv_launch(const ConvArgs& args, bool chunk, const ConvTask* tasks, 
   launch.fold_block = args.geometry.fold_block();
   launch.packed = args.recurrence == Recurrence::packed ? 1 : 0;
   launch.chunk = chunk ? 1 : 0;
+  launch.one_token = !chunk && args.geometry.window_max() == 1 ? 1 : 0;
   return launch;
 }
 

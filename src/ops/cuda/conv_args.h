@@ -62,8 +62,9 @@ struct ConvLaunch {
   int channels = 0;
   int conv_rows = 0;
   int fold_block = 0;
-  int packed = 0;  // nothing folds
-  int chunk = 0;   // rows fold as chunks do, see blocks_folded
+  int packed = 0;     // nothing folds
+  int chunk = 0;      // rows fold as chunks do, see blocks_folded
+  int one_token = 0;  // rows have one token each: fewer registers, more blocks beside each other
   // Tasks, cursors and rings were written by no launch that may still run when the launch before
   // this one has begun to let it in: they are read early. See StepArgs::settled.
   int settled = 0;
