@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 128;
 // Blocks of a multiprocessor, as registers allow: with one token a turn, and with four.
-constexpr int blocks_each(int turn) { return turn == 1 ? 8 : 5; }
+constexpr int blocks_each(int turn) { return turn == 1 ? 7 : 5; }
 
 __device__ __forceinline__ void gate_of_projection(const GateProjections& args, int i) {
   const int head = i % args.value_heads;
@@ -54,16 +54,21 @@ __global__ void __launch_bounds__(kThreads, blocks_each(kTurn))
   const int stride = static_cast<int>(gridDim.y);
   for (int first = static_cast<int>(blockIdx.y); first < args.task_count;
        first += stride * kThreads) {
-    __syncthreads();
+    if (first != static_cast<int>(blockIdx.y)) __syncthreads();  // they are still read
     const int mine = first + static_cast<int>(threadIdx.x) * stride;
     if (mine < args.task_count) tasks[threadIdx.x] = placed(args, args.tasks[mine]);
     __syncthreads();
     if (!has_channels) continue;
     const int count = min(kThreads, (args.task_count - first + stride - 1) / stride);
-    ConvStart<kTurn> next = begin_task<kTurn>(args, tasks[0], channel, ready);
+    // With several tokens a turn, a task's first inputs come while the task before is convolved;
+    // with one, more blocks beside each other do as well.
+    constexpr bool kAhead = kTurn > 1;
+    const auto begin = [&](int i) { return begin_task<kTurn>(args, tasks[i], channel, ready); };
+    ConvStart<kTurn> next;
+    if constexpr (kAhead) next = begin(0);
     for (int i = 0; i < count; ++i) {
-      const ConvStart<kTurn> start = next;
-      if (i + 1 < count) next = begin_task<kTurn>(args, tasks[i + 1], channel, ready);
+      const ConvStart<kTurn> start = kAhead ? next : begin(i);
+      if (kAhead && i + 1 < count) next = begin(i + 1);
       convolve<kOutF32, kTurn>(args, weights, tasks[i], start, channel);
     }
   }
