@@ -1,7 +1,9 @@
 // A free list with reference counts, over the ids of one kind.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -23,13 +25,20 @@ class IdPool {
     for (int id = size - 1; id >= 0; --id) free_.push_back(Id{id});
   }
 
-  // An id with one holder, or nothing if none is free.
-  std::optional<Id> allocate() {
+  // An id with one holder, or nothing if none is free: the one that was freed last, of those that
+  // are preferred if there are any.
+  template <class Preferred>
+  std::optional<Id> allocate(Preferred&& preferred) {
     if (free_.empty()) return std::nullopt;
-    const Id id = free_.back();
-    free_.pop_back();
+    const auto found = std::find_if(free_.rbegin(), free_.rend(), preferred);
+    const auto at = found == free_.rend() ? std::prev(free_.end()) : std::prev(found.base());
+    const Id id = *at;
+    free_.erase(at);
     references_[index(id)] = 1;
     return id;
+  }
+  std::optional<Id> allocate() {
+    return allocate([](Id) { return true; });
   }
 
   // One holder more. Refused for an id that nobody holds.

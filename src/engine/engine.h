@@ -60,8 +60,10 @@ struct StepResult {
 class Engine {
  public:
   // Loads the model, plans the memory and allocates it, in that order. Errors name option, value
-  // and what is accepted; a plan that does not fit is refused with its numbers.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& asked);
+  // and what is accepted; a plan that does not fit is refused with its numbers. `maker` makes what
+  // make_device() does, for tests.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& asked,
+                                                const DeviceMaker& maker = make_device);
 
   const ModelConfig& config() const { return model_->config(); }
   const ModelOptions& model_options() const { return model_->options(); }

@@ -70,6 +70,17 @@ class Event {
   Status record(cudaStream_t stream) const {
     return REPLAYSSM_CUDA_STATUS(cudaEventRecord(event_, stream));
   }
+  // Later work of the stream comes after the newest record().
+  Status hold_back(cudaStream_t stream) const {
+    return REPLAYSSM_CUDA_STATUS(cudaStreamWaitEvent(stream, event_, 0));
+  }
+  // Whether the newest record() is reached. Also where the device has failed: what comes next says
+  // so.
+  bool reached() const {
+    if (cudaEventQuery(event_) != cudaErrorNotReady) return true;
+    cudaGetLastError();  // or the next launch would report it
+    return false;
+  }
   // Until the newest record() is reached; at once if there was none.
   Status wait() const { return REPLAYSSM_CUDA_STATUS(cudaEventSynchronize(event_)); }
 
