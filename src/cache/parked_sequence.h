@@ -1,7 +1,7 @@
-// A sequence's memory on the host as it lay in a device's pools. The copies either way are transfers
-// (memory_space.h), beside the device's other work; nobody waits for them but who gets the memory.
-// Unlike an image (sequence_image.h) it fits these pools alone, holds whole rings and pages, and is
-// never looked at.
+// A sequence's memory on the host as it lay in a device's pools. The copies either way are
+// transfers (memory_space.h), beside the device's other work; nobody waits for them but who gets
+// the memory. Unlike an image (sequence_image.h) it fits these pools alone, holds whole rings and
+// pages, and is never looked at.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ class ParkedSequence {
   static std::int64_t bytes_of(const SequenceMemory& memory, const Residence& sequence);
 
   // Starts the copies to the host; the sequence may be released at once, since whoever gets its
-  // memory waits for them (SequenceMemory::ready()). Empty: the arena has no room. Precondition: it has a row.
+  // memory waits for them (SequenceMemory::ready()). Empty: the arena has no room. Precondition: it
+  // has a row.
   static Result<std::optional<ParkedSequence>> park(SequenceMemory& memory,
                                                     const Residence& sequence, HostArena& arena);
 

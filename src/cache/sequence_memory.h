@@ -78,9 +78,9 @@ struct PoolSizes {
 // Owns the pools. Allocates everything in its constructor, nothing later. Its address must not
 // change while a Residence of it lives. The pools may lie where the host cannot dereference; it
 // moves their bytes by operations of the space only, in order with the steps, but for those that go
-// to the host and return (parked_sequence.h): of every id it is known which transfer its memory last
-// took part in, and who gets the id waits for that. An error of the space means that the sequence
-// must not be used again. Not thread-safe: the engine thread only.
+// to the host and return (parked_sequence.h): of every id it is known which transfer its memory
+// last took part in, and who gets the id waits for that. An error of the space means that the
+// sequence must not be used again. Not thread-safe: the engine thread only.
 class SequenceMemory {
  public:
   // In the host's memory, or in that of a space, which outlives it. Throw OutOfMemory.

@@ -68,7 +68,8 @@ Result<std::unique_ptr<Device>> make_cuda_device() {
   if (!space) return Error{fmt::format("--device: cuda: {}", space.error().message)};
   auto ops = cuda::make_cuda_ops(*stream);
   if (!ops) return Error{fmt::format("--device: {}", ops.error().message)};
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(*stream), std::move(*space), std::move(*ops)));
+  return std::unique_ptr<Device>(
+      std::make_unique<CudaDevice>(std::move(*stream), std::move(*space), std::move(*ops)));
 }
 
 }  // namespace replayssm

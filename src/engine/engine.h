@@ -170,6 +170,7 @@ class Engine {
   };
   bool chooses_at_launch(const StepRow& row) const;
   bool asks_for_token_before(const StepRow& row) const;
+  std::span<const TokenId> rated_prompt(const StepRow& row, int first_position) const;
   Status choose(Flight& flight, int unknown);
   Status commit(Flight& flight, std::span<const int> accepted);
   Status settle_next(std::span<const StepResult> results);
@@ -178,8 +179,6 @@ class Engine {
                      std::span<const ChosenToken> chosen, StepResult& result);
   Status read_logits(const StepRow& row, const Flight& flight, std::size_t at, int first_row,
                      StepResult& result);
-  Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int position,
-                              int first_row, StepResult& result);
   Result<TokenId> sample(const StepRow& row, std::span<const float> logits, const Draft* draft,
                          StepResult& result);
   Status put_out(const StepRow& row, TokenId token, StepResult& result);

@@ -31,6 +31,7 @@ struct Setting {
   const DrafterKind* block_drafter = nullptr;
   int spare_pages = -1;  // beyond what one request can need; -1: as many as are useful
   DeviceKind device = DeviceKind::cpu;
+  Poison poison = Poison::on;  // fills are in order with transfers, which then hide nothing
   bool slow_transfers = false;
   bool sanitized = false;  // also under sanitizers, where a round takes thirty times as long
 };
@@ -66,8 +67,7 @@ EngineOptions options_of(const Setting& setting) {
     const int context_pages = options.context_length / options.page_tokens;
     options.memory_budget = plan.used - (plan.pages - context_pages - setting.spare_pages) * page;
   }
-  // What is filled is in order with transfers.
-  if (setting.slow_transfers) options.poison = Poison::off;
+  options.poison = setting.slow_transfers ? Poison::off : setting.poison;
   return options;
 }
 
@@ -319,6 +319,10 @@ INSTANTIATE_TEST_SUITE_P(
                 .host_bytes = kHostBytes,
                 .policy = SchedulePolicy::priority,
                 .device = DeviceKind::cuda},
+        Setting{.name = "cuda_host_unpoisoned",
+                .host_bytes = kHostBytes,
+                .device = DeviceKind::cuda,
+                .poison = Poison::off},
         Setting{.name = "cuda_bfloat16_states_few_pages",
                 .state = DType::bf16,
                 .spare_pages = 2,

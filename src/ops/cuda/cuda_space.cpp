@@ -24,8 +24,8 @@ Status move(std::span<const MemoryCopy> copies, cudaMemcpyKind kind, cudaStream_
       }
       continue;
     }
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch,
-                                                          c.bytes, c.count, kind, stream)));
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+        cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch, c.bytes, c.count, kind, stream)));
   }
   return {};
 }

@@ -88,14 +88,18 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Makes room for `bytes` in both where there is less, twice as much for the next time; what they
-// held is lost. Error: as PinnedBuffer::make() and DeviceBuffer::make().
-inline Status grow(PinnedBuffer& pinned, DeviceBuffer& device, std::size_t bytes) {
+// Makes room for `bytes` where there is less, twice as much for the next time; what was held is
+// lost. Error: as PinnedBuffer::make() and DeviceBuffer::make().
+inline Status grow(PinnedBuffer& pinned, std::size_t bytes) {
   if (bytes > pinned.bytes()) {
     auto made = PinnedBuffer::make(2 * bytes);
     if (!made) return made.error();
     pinned = std::move(*made);
   }
+  return {};
+}
+inline Status grow(PinnedBuffer& pinned, DeviceBuffer& device, std::size_t bytes) {
+  REPLAYSSM_TRY(grow(pinned, bytes));
   if (bytes > device.bytes()) {
     auto made = DeviceBuffer::make(2 * bytes);
     if (!made) return made.error();
