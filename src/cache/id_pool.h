@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -12,6 +13,10 @@
 #include "core/strong_id.h"
 
 namespace replayssm {
+
+// Which ids are handed out as long as there are such. Empty: all.
+template <class Id>
+using PreferredIds = std::function<bool(Id)>;
 
 // Hands out ids 0 .. size - 1. An id is free, or held by one or more holders. Ids come from a free
 // list and are never computed from anything else, so two live holders cannot meet on one id by
@@ -27,18 +32,17 @@ class IdPool {
 
   // An id with one holder, or nothing if none is free: the one that was freed last, of those that
   // are preferred if there are any.
-  template <class Preferred>
-  std::optional<Id> allocate(Preferred&& preferred) {
+  std::optional<Id> allocate(const PreferredIds<Id>& preferred = {}) {
     if (free_.empty()) return std::nullopt;
-    const auto found = std::find_if(free_.rbegin(), free_.rend(), preferred);
-    const auto at = found == free_.rend() ? std::prev(free_.end()) : std::prev(found.base());
+    auto at = std::prev(free_.end());
+    if (preferred) {
+      const auto found = std::find_if(free_.rbegin(), free_.rend(), preferred);
+      if (found != free_.rend()) at = std::prev(found.base());
+    }
     const Id id = *at;
     free_.erase(at);
     references_[index(id)] = 1;
     return id;
-  }
-  std::optional<Id> allocate() {
-    return allocate([](Id) { return true; });
   }
 
   // One holder more. Refused for an id that nobody holds.

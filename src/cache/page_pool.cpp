@@ -28,7 +28,7 @@ PagePool::PagePool(const SequenceLayout& layout, int pages, MemorySpace& space, 
   }
 }
 
-Result<PageId> PagePool::allocate(const Preferred& preferred) {
+Result<PageId> PagePool::allocate(const PreferredIds<PageId>& preferred) {
   const auto page = ids_.allocate(preferred);
   if (!page) {
     return Error{fmt::format("KV pages: all {} pages of {} tokens are in use", pages(),

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 
 #include "cache/id_pool.h"
 #include "cache/poison.h"
@@ -19,16 +18,12 @@ namespace replayssm {
 // page with one holder may be written by it. Not thread-safe.
 class PagePool {
  public:
-  // Which ids are handed out as long as there are such.
-  using Preferred = std::function<bool(PageId)>;
-  static bool any(PageId /*id*/) { return true; }
-
   // Throws OutOfMemory. The space outlives the pool.
   PagePool(const SequenceLayout& layout, int pages, MemorySpace& space,
            Poison poison = Poison::off);
 
-  // A page with one holder. Refused with the numbers when all are held.
-  Result<PageId> allocate(const Preferred& preferred = any);
+  // A page with one holder, as IdPool::allocate(). Refused with the numbers when all are held.
+  Result<PageId> allocate(const PreferredIds<PageId>& preferred = {});
   // One holder more or less; refused for a free page.
   Status retain(PageId page);
   Status release(PageId page);

@@ -44,7 +44,7 @@ RowPool::RowPool(const SequenceLayout& layout, int rows, MemorySpace& space, Poi
   }
 }
 
-Result<RowIndex> RowPool::allocate(const Preferred& preferred) {
+Result<RowIndex> RowPool::allocate(const PreferredIds<RowIndex>& preferred) {
   const auto row = ids_.allocate(preferred);
   if (!row) return Error{fmt::format("running requests: all {} rows are in use", rows())};
   return *row;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 
 #include "cache/id_pool.h"
 #include "cache/poison.h"
@@ -21,15 +20,12 @@ namespace replayssm {
 // with null slots and has no rings. Not thread-safe.
 class RowPool {
  public:
-  // Which ids are handed out as long as there are such.
-  using Preferred = std::function<bool(RowIndex)>;
-  static bool any(RowIndex /*id*/) { return true; }
-
   // Throws OutOfMemory. The space outlives the pool.
   RowPool(const SequenceLayout& layout, int rows, MemorySpace& space, Poison poison = Poison::off);
 
-  // A row whose cursor stands at (0, 0) with null slots. Refused when all are held.
-  Result<RowIndex> allocate(const Preferred& preferred = any);
+  // A row whose cursor stands at (0, 0) with null slots, as IdPool::allocate(). Refused when all
+  // are held.
+  Result<RowIndex> allocate(const PreferredIds<RowIndex>& preferred = {});
   // Refused for a free row.
   Status release(RowIndex row);
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 
 #include "cache/id_pool.h"
 #include "cache/poison.h"
@@ -19,16 +18,12 @@ namespace replayssm {
 // holds nothing in particular when it is allocated. Not thread-safe.
 class SlotPool {
  public:
-  // Which ids are handed out as long as there are such.
-  using Preferred = std::function<bool(SlotId)>;
-  static bool any(SlotId /*id*/) { return true; }
-
   // Throws OutOfMemory. The space outlives the pool.
   SlotPool(const SequenceLayout& layout, int slots, MemorySpace& space,
            Poison poison = Poison::off);
 
-  // A slot with one holder. Refused with the numbers when all are held.
-  Result<SlotId> allocate(const Preferred& preferred = any);
+  // A slot with one holder, as IdPool::allocate(). Refused with the numbers when all are held.
+  Result<SlotId> allocate(const PreferredIds<SlotId>& preferred = {});
   // One holder more or less; refused for a free slot. Memory is reused after the last release.
   Status retain(SlotId slot);
   Status release(SlotId slot);
