@@ -60,8 +60,9 @@ inline std::string no_gpu() {
   return device.ok() ? "" : device.error().message;
 }
 
-inline std::unique_ptr<Engine> make_engine(const EngineOptions& options) {
-  auto engine = Engine::create(options);
+inline std::unique_ptr<Engine> make_engine(const EngineOptions& options,
+                                           const DeviceMaker& maker = make_device) {
+  auto engine = Engine::create(options, maker);
   if (!engine.ok()) {
     ADD_FAILURE() << engine.error().message;
     return nullptr;

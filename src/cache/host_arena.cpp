@@ -18,6 +18,15 @@ HostArena::~HostArena() {
   for (const Piece& piece : pieces_) space_.free_outside(piece.data, piece.bytes);
 }
 
+void HostArena::reserve() {
+  if (held_ > 0 || most_ <= 0) return;
+  const auto bytes = static_cast<std::size_t>(most_);
+  const auto data = space_.allocate_outside(bytes);
+  if (!data) return;
+  pieces_.push_back({*data, bytes, {{0, bytes}}, {}});
+  held_ = most_;
+}
+
 std::byte* HostArena::allocate(std::size_t bytes) {
   bytes = aligned(bytes);
   for (Piece& piece : pieces_) {

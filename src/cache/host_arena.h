@@ -24,6 +24,10 @@ class HostArena {
   HostArena& operator=(const HostArena&) = delete;
   ~HostArena();
 
+  // Gets everything at once, so that allocate() need not: page-locking takes long. Where the space
+  // does not give that much in one piece, nothing changes.
+  void reserve();
+
   // Null: no gap of so many bytes, at least 1, and no room to grow by them. May be released while
   // the space's operations on it are under way: those on its next use come later.
   std::byte* allocate(std::size_t bytes);

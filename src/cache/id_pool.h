@@ -1,7 +1,10 @@
 // A free list with reference counts, over the ids of one kind.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -10,6 +13,10 @@
 #include "core/strong_id.h"
 
 namespace replayssm {
+
+// Which ids are handed out as long as there are such. Empty: all.
+template <class Id>
+using PreferredIds = std::function<bool(Id)>;
 
 // Hands out ids 0 .. size - 1. An id is free, or held by one or more holders. Ids come from a free
 // list and are never computed from anything else, so two live holders cannot meet on one id by
@@ -23,11 +30,17 @@ class IdPool {
     for (int id = size - 1; id >= 0; --id) free_.push_back(Id{id});
   }
 
-  // An id with one holder, or nothing if none is free.
-  std::optional<Id> allocate() {
+  // An id with one holder, or nothing if none is free: the one that was freed last, of those that
+  // are preferred if there are any.
+  std::optional<Id> allocate(const PreferredIds<Id>& preferred = {}) {
     if (free_.empty()) return std::nullopt;
-    const Id id = free_.back();
-    free_.pop_back();
+    auto at = std::prev(free_.end());
+    if (preferred) {
+      const auto found = std::find_if(free_.rbegin(), free_.rend(), preferred);
+      if (found != free_.rend()) at = std::prev(found.base());
+    }
+    const Id id = *at;
+    free_.erase(at);
     references_[index(id)] = 1;
     return id;
   }

@@ -28,8 +28,8 @@ PagePool::PagePool(const SequenceLayout& layout, int pages, MemorySpace& space, 
   }
 }
 
-Result<PageId> PagePool::allocate() {
-  const auto page = ids_.allocate();
+Result<PageId> PagePool::allocate(const PreferredIds<PageId>& preferred) {
+  const auto page = ids_.allocate(preferred);
   if (!page) {
     return Error{fmt::format("KV pages: all {} pages of {} tokens are in use", pages(),
                              layout_.page_tokens)};
@@ -94,15 +94,22 @@ std::array<MemoryRegion, 2> PagePool::page_memory(PageId page, int tokens) const
           layers(layout_.attention_layers, layout_.draft.count)};
 }
 
-Status PagePool::copy(PageId from, PageId to, int tokens) {
+Result<Transfer> PagePool::copy(PageId from, PageId to, int tokens, bool beside) {
   const auto source = page_memory(from, tokens);
   const auto target = page_memory(to, tokens);
   const auto spaces = page_spaces();
+  Transfer last;
   for (std::size_t i = 0; i < spaces.size(); ++i) {
     const MemoryCopy copy = copy_of(source[i], target[i]);
-    REPLAYSSM_TRY(spaces[i]->copy({&copy, 1}));
+    if (!beside) {
+      REPLAYSSM_TRY(spaces[i]->copy({&copy, 1}));
+      continue;
+    }
+    const auto transfer = spaces[i]->copy_beside({&copy, 1});
+    if (!transfer) return transfer.error();
+    last = std::max(last, *transfer);
   }
-  return {};
+  return last;
 }
 
 void PagePool::fill(PageId page) {

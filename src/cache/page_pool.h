@@ -22,8 +22,8 @@ class PagePool {
   PagePool(const SequenceLayout& layout, int pages, MemorySpace& space,
            Poison poison = Poison::off);
 
-  // A page with one holder. Refused with the numbers when all are held.
-  Result<PageId> allocate();
+  // A page with one holder, as IdPool::allocate(). Refused with the numbers when all are held.
+  Result<PageId> allocate(const PreferredIds<PageId>& preferred = {});
   // One holder more or less; refused for a free page.
   Status retain(PageId page);
   Status release(PageId page);
@@ -38,9 +38,10 @@ class PagePool {
   // One attention layer's part. Valid as long as the pool.
   KvView kv(int layer);
 
-  // Copies the first `tokens` positions of a page, all layers. Precondition: the destination has
-  // one holder; tokens <= page_tokens.
-  Status copy(PageId from, PageId to, int tokens);
+  // Copies the first `tokens` positions of a page, all layers; `beside`: as a transfer where the
+  // space has those, which is returned. Precondition: the destination has one holder; tokens <=
+  // page_tokens.
+  Result<Transfer> copy(PageId from, PageId to, int tokens, bool beside = false);
 
   // Bytes of one position's keys (or values) in one layer.
   std::size_t position_bytes(int layer) const;

@@ -69,7 +69,9 @@ Result<std::optional<ParkedSequence>> ParkedSequence::park(SequenceMemory& memor
   parked.arena_ = &arena;
   parked.bytes_ = static_cast<std::int64_t>(sum_of(parts.inside) + parked.on_host_.size());
   parked.cursor_ = sequence.cursor();
-  REPLAYSSM_TRY(memory.space().fetch(copies(parts.inside, parked.data_, false)));
+  const auto left = memory.space().fetch(copies(parts.inside, parked.data_, false));
+  if (!left) return left.error();
+  REPLAYSSM_TRY(memory.leaves(sequence, *left));
   REPLAYSSM_TRY(host_space().copy(copies(parts.on_host, parked.on_host_.data(), false)));
   return std::optional(std::move(parked));
 }
@@ -78,7 +80,9 @@ Result<Residence> ParkedSequence::resume(SequenceMemory& memory) const {
   auto sequence = memory.admit(cursor_);
   if (!sequence) return sequence.error();
   const Parts parts = parts_of(memory, *sequence);
-  REPLAYSSM_TRY(memory.space().send(copies(parts.inside, data_, true)));
+  const auto arrived = memory.space().send(copies(parts.inside, data_, true));
+  if (!arrived) return arrived.error();
+  REPLAYSSM_TRY(memory.arrives(*sequence, *arrived));
   auto* const on_host = const_cast<std::byte*>(on_host_.data());
   REPLAYSSM_TRY(host_space().copy(copies(parts.on_host, on_host, true)));
   return sequence;

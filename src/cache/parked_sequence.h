@@ -1,7 +1,7 @@
-// A sequence's memory on the host as it lay in a device's pools. The copies either way are in order
-// with the device's work; park() and resume() do not wait for them. Unlike an image
-// (sequence_image.h) it fits these pools alone, holds whole rings and pages, and is never looked
-// at.
+// A sequence's memory on the host as it lay in a device's pools. The copies either way are
+// transfers (memory_space.h), beside the device's other work; nobody waits for them but who gets
+// the memory. Unlike an image (sequence_image.h) it fits these pools alone, holds whole rings and
+// pages, and is never looked at.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,14 @@ class ParkedSequence {
   // Bytes of the arena and beside it that the sequence will take.
   static std::int64_t bytes_of(const SequenceMemory& memory, const Residence& sequence);
 
-  // Starts the copies to the host; the sequence may be released at once, since whatever is put in
-  // its place comes later. Empty: the arena has no room. Precondition: it has a row.
+  // Starts the copies to the host; the sequence may be released at once, since whoever gets its
+  // memory waits for them (SequenceMemory::ready()). Empty: the arena has no room. Precondition: it
+  // has a row.
   static Result<std::optional<ParkedSequence>> park(SequenceMemory& memory,
                                                     const Residence& sequence, HostArena& arena);
 
-  // Starts the copies back, into a sequence that continues where the parked one stood. Refused when
-  // the pools are full.
+  // Starts the copies back, into a sequence that continues where the parked one stood and waits for
+  // them. Refused when the pools are full.
   Result<Residence> resume(SequenceMemory& memory) const;
 
   std::int64_t bytes() const { return bytes_; }

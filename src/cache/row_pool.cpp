@@ -44,8 +44,8 @@ RowPool::RowPool(const SequenceLayout& layout, int rows, MemorySpace& space, Poi
   }
 }
 
-Result<RowIndex> RowPool::allocate() {
-  const auto row = ids_.allocate();
+Result<RowIndex> RowPool::allocate(const PreferredIds<RowIndex>& preferred) {
+  const auto row = ids_.allocate(preferred);
   if (!row) return Error{fmt::format("running requests: all {} rows are in use", rows())};
   return *row;
 }

@@ -23,8 +23,9 @@ class RowPool {
   // Throws OutOfMemory. The space outlives the pool.
   RowPool(const SequenceLayout& layout, int rows, MemorySpace& space, Poison poison = Poison::off);
 
-  // A row whose cursor stands at (0, 0) with null slots. Refused when all are held.
-  Result<RowIndex> allocate();
+  // A row whose cursor stands at (0, 0) with null slots, as IdPool::allocate(). Refused when all
+  // are held.
+  Result<RowIndex> allocate(const PreferredIds<RowIndex>& preferred = {});
   // Refused for a free row.
   Status release(RowIndex row);
 

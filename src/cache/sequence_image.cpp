@@ -37,7 +37,7 @@ Formats formats(const SequenceLayout& layout, const LinearOps& ops) {
 std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 // What becomes of the parts that are visited.
-enum class Transfer { none, read, write };
+enum class Movement { none, read, write };
 
 // A part of the pools, and the space that it is in.
 struct PoolRegion {
@@ -49,10 +49,10 @@ struct PoolRegion {
 // or nothing is transferred, else copies of them, zero until they are read.
 class HostRegions {
  public:
-  HostRegions(Transfer transfer, std::span<const PoolRegion> regions) {
+  HostRegions(Movement movement, std::span<const PoolRegion> regions) {
     std::size_t bytes = 0;
     const auto is_copied = [&](const PoolRegion& region) {
-      return transfer != Transfer::none && !region.space->on_host();
+      return movement != Movement::none && !region.space->on_host();
     };
     for (const PoolRegion& region : regions) {
       host_.push_back(region.memory);
@@ -151,13 +151,13 @@ Status visit_page(const SequenceLayout& layout, int first, int end,
 // Calls visit(span of bytes) for every stored part but the states, in image order; stops at the
 // first error. Parts are read from the pools before they are visited, or written to them after.
 template <class Visit>
-Status visit_parts(SequenceMemory& memory, const Residence& sequence, Transfer transfer,
+Status visit_parts(SequenceMemory& memory, const Residence& sequence, Movement movement,
                    Visit&& visit) {
   const auto at_host = [&](std::span<const PoolRegion> regions, auto&& visit_regions) -> Status {
-    HostRegions host(transfer, regions);
-    if (transfer == Transfer::read) REPLAYSSM_TRY(host.read());
+    HostRegions host(movement, regions);
+    if (movement == Movement::read) REPLAYSSM_TRY(host.read());
     REPLAYSSM_TRY(visit_regions(host.regions()));
-    return transfer == Transfer::write ? host.write() : Status{};
+    return movement == Movement::write ? host.write() : Status{};
   };
   const SequenceLayout& layout = memory.layout();
   const auto rings = memory.rows().row_memory(sequence.row());
@@ -202,7 +202,7 @@ std::int64_t image_bytes(SequenceMemory& memory, const Residence& sequence) {
     bytes += memory.views().states.size() * memory.layout().heads.state_elements() * sizeof(float);
   }
   // Counting fails nowhere.
-  (void)visit_parts(memory, sequence, Transfer::none, [&](std::span<std::byte> part) -> Status {
+  (void)visit_parts(memory, sequence, Movement::none, [&](std::span<std::byte> part) -> Status {
     bytes += part.size();
     return {};
   });
@@ -211,6 +211,7 @@ std::int64_t image_bytes(SequenceMemory& memory, const Residence& sequence) {
 
 Status write_image(SequenceMemory& memory, const Residence& sequence, const LinearOps& ops,
                    ByteWriter& out) {
+  REPLAYSSM_TRY(memory.follow_transfers(sequence));
   for (const Format& format : formats(memory.layout(), ops)) out.put(format.value);
   out.put(sequence.cursor().committed.tokens);
   out.put(sequence.cursor().checkpoint.tokens);
@@ -221,7 +222,7 @@ Status write_image(SequenceMemory& memory, const Residence& sequence, const Line
       out.put_bytes(std::as_bytes(std::span(state)));
     }
   }
-  return visit_parts(memory, sequence, Transfer::read, [&](std::span<std::byte> part) -> Status {
+  return visit_parts(memory, sequence, Movement::read, [&](std::span<std::byte> part) -> Status {
     out.put_bytes(part);
     return {};
   });
@@ -242,6 +243,7 @@ Result<Residence> read_image(SequenceMemory& memory, const LinearOps& ops, ByteR
   // From here on an error destroys the residence, which gives back all that it held.
   Result<Residence> sequence = memory.admit(cursor);
   if (!sequence) return sequence.error();
+  REPLAYSSM_TRY(memory.follow_transfers(*sequence));
   if (cursor.checkpoint.tokens > 0) {
     std::vector<float> state(memory.layout().heads.state_elements());
     for (const StateView& view : memory.views().states) {
@@ -249,7 +251,7 @@ Result<Residence> read_image(SequenceMemory& memory, const LinearOps& ops, ByteR
       REPLAYSSM_TRY(ops.import_state(memory.layout().heads, view, sequence->base(), state));
     }
   }
-  REPLAYSSM_TRY(visit_parts(memory, *sequence, Transfer::write,
+  REPLAYSSM_TRY(visit_parts(memory, *sequence, Movement::write,
                             [&](std::span<std::byte> part) { return in.get_bytes(part); }));
   return sequence;
 }

@@ -23,6 +23,7 @@ void Residence::swap(Residence& other) noexcept {
   std::swap(base_, other.base_);
   std::swap(home_, other.home_);
   pages_.swap(other.pages_);
+  std::swap(waits_for_, other.waits_for_);
 }
 
 Result<std::unique_ptr<SequenceMemory>> SequenceMemory::make(const SequenceLayout& layout,
@@ -38,10 +39,14 @@ Result<std::unique_ptr<SequenceMemory>> SequenceMemory::make(const SequenceLayou
 SequenceMemory::SequenceMemory(const SequenceLayout& layout, const PoolSizes& sizes,
                                MemorySpace& space, Poison poison)
     : space_(space),
+      poison_(poison),
       layout_(layout),
       slots_(layout, sizes.slots, space, poison),
       rows_(layout, sizes.rows, space, poison),
       pages_(layout, sizes.pages, space, poison) {
+  newest_.of_slot.resize(static_cast<std::size_t>(sizes.slots));
+  newest_.of_row.resize(static_cast<std::size_t>(sizes.rows));
+  newest_.of_page.resize(static_cast<std::size_t>(sizes.pages));
   views_.cursors = rows_.cursors();
   for (int layer = 0; layer < layout.linear_layers; ++layer) {
     views_.states.push_back(slots_.states(layer));
@@ -81,14 +86,16 @@ Result<Residence> SequenceMemory::admit(const Cursor& cursor) {
   if (slots_.free() == 0) {
     return Error{fmt::format("state slots: all {} are in use", slots_.slots())};
   }
-  const auto row = rows_.allocate();
+  const auto row = rows_.allocate(idle());
   if (!row) return row.error();
 
   Residence sequence;
   sequence.memory_ = this;
   sequence.row_ = *row;
   sequence.cursor_ = cursor;
-  sequence.base_ = sequence.home_ = slots_.allocate().value();
+  wait_for(*row, sequence);
+  sequence.base_ = sequence.home_ = slots_.allocate(idle()).value();
+  wait_for(sequence.base_, sequence);
   for (int i = 0; i < pages; ++i) add_page(sequence);
   REPLAYSSM_TRY(publish(sequence));
   return sequence;
@@ -113,7 +120,7 @@ Result<Residence> SequenceMemory::fork_at(const Residence& parent, Depth committ
   if (pages_copied(committed) > pages_.free()) {
     return Error{fmt::format("KV pages: all {} are in use, a fork needs one", pages_.pages())};
   }
-  const auto row = rows_.allocate();
+  const auto row = rows_.allocate(idle());
   if (!row) return row.error();
 
   Residence child;
@@ -123,18 +130,19 @@ Result<Residence> SequenceMemory::fork_at(const Residence& parent, Depth committ
                    layout_.recurrence == Recurrence::packed ? committed : cursor.checkpoint};
   child.base_ = child.home_ = parent.base_;
   expect_ok(slots_.retain(child.base_));
+  wait_for(*row, child);
   REPLAYSSM_TRY(share_pages(parent, committed.tokens, child));
   if (parent.has_row()) {
     const auto from = rows_.row_memory(parent.row_);
     const auto to = rows_.row_memory(child.row_);
     std::array<MemoryCopy, RowPool::kRingArrays> copies;
     for (std::size_t i = 0; i < copies.size(); ++i) copies[i] = copy_of(from[i], to[i]);
-    REPLAYSSM_TRY(space_.copy(copies));
+    REPLAYSSM_TRY(copy_to(child, parent, copies));
   }
   // The parent's conv ring need not reach back to its checkpoint; the slot has what is needed.
   const bool at_end = parent.has_row() && committed == cursor.committed;
   if (committed == child.cursor_.checkpoint && committed.tokens > 0 && !at_end) {
-    REPLAYSSM_TRY(load_conv_tail(child));
+    REPLAYSSM_TRY(load_conv_tail(child, parent));
   }
   REPLAYSSM_TRY(publish(child));
   return child;
@@ -162,10 +170,12 @@ Result<Residence> SequenceMemory::checkpoint_of(const Residence& sequence) {
 // held that no list names. (share_pages() likewise.)
 void SequenceMemory::add_page(Residence& sequence) {
   sequence.pages_.emplace_back();
-  sequence.pages_.back() = pages_.allocate().value();
+  sequence.pages_.back() = pages_.allocate(idle()).value();
+  wait_for(sequence.pages_.back(), sequence);
 }
 
 Status SequenceMemory::share_pages(const Residence& from, int tokens, Residence& to) {
+  to.waits_for_ = std::max(to.waits_for_, from.waits_for_);
   const int full = layout_.full_pages(tokens);
   for (int i = 0; i < full; ++i) {
     const PageId page = from.pages_[static_cast<std::size_t>(i)];
@@ -174,10 +184,48 @@ Status SequenceMemory::share_pages(const Residence& from, int tokens, Residence&
   }
   if (pages_copied(Depth{tokens}) > 0) {
     add_page(to);
-    return pages_.copy(from.pages_[static_cast<std::size_t>(full)], to.pages_.back(),
-                       tokens % layout_.page_tokens);
+    const PageId source = from.pages_[static_cast<std::size_t>(full)];
+    const auto copied =
+        pages_.copy(source, to.pages_.back(), tokens % layout_.page_tokens, !ready(to));
+    if (!copied) return copied.error();
+    for (const PageId page : {source, to.pages_.back()}) {
+      newest_.of(page) = std::max(newest_.of(page), *copied);
+    }
+    to.waits_for_ = std::max(to.waits_for_, *copied);
+    return fills_follow(*copied);
   }
   return {};
+}
+
+// In order with the steps; where one of the two waits for a transfer, behind that.
+Status SequenceMemory::copy_to(Residence& sequence, const Residence& from,
+                               std::span<const MemoryCopy> copies) {
+  if (ready(sequence) && ready(from)) return space_.copy(copies);
+  const auto copied = space_.copy_beside(copies);
+  if (!copied) return copied.error();
+  for (const RowIndex row : {sequence.row_, from.row_}) {
+    if (row != RowIndex{}) newest_.of(row) = *copied;
+  }
+  newest_.of(from.base_) = *copied;
+  sequence.waits_for_ = *copied;
+  return fills_follow(*copied);
+}
+
+Status SequenceMemory::leaves(const Residence& sequence, Transfer transfer) {
+  newest_.of(sequence.base_) = transfer;
+  if (sequence.has_row()) newest_.of(sequence.row_) = transfer;
+  for (const PageId page : sequence.pages_) newest_.of(page) = transfer;
+  return fills_follow(transfer);
+}
+
+Status SequenceMemory::arrives(Residence& sequence, Transfer transfer) {
+  sequence.waits_for_ = std::max(sequence.waits_for_, transfer);
+  return leaves(sequence, transfer);
+}
+
+// The pools fill what they hand out and take back at once.
+Status SequenceMemory::fills_follow(Transfer transfer) const {
+  return poison_ == Poison::on ? space_.follow(transfer) : Status{};
 }
 
 // Of a sequence that shares its past up to there: the last page, unless it is full.
@@ -186,7 +234,7 @@ int SequenceMemory::pages_copied(Depth committed) const {
 }
 
 // Puts the checkpoint's conv tail, the inputs c-3 .. c-1, where a step at t = c looks for them.
-Status SequenceMemory::load_conv_tail(const Residence& sequence) {
+Status SequenceMemory::load_conv_tail(Residence& sequence, const Residence& from) {
   constexpr std::size_t kInputs = kConvWidth - 1;
   const MemoryRegion tails = slots_.tail_memory(sequence.base_);
   const MemoryRegion rings = rows_.row_memory(sequence.row_).back();
@@ -202,7 +250,7 @@ Status SequenceMemory::load_conv_tail(const Residence& sequence) {
                  bytes,
                  tails.count};
   }
-  return space_.copy(copies);
+  return copy_to(sequence, from, copies);
 }
 
 int SequenceMemory::blocks_folded(const Residence& sequence, int tokens, Phase phase) const {
@@ -232,9 +280,12 @@ Status SequenceMemory::prepare(Residence& sequence, int tokens, Phase phase) {
   }
   for (int i = 0; i < missing; ++i) add_page(sequence);
   if (needs_home) {
-    sequence.home_ = slots_.allocate().value();
+    sequence.home_ = slots_.allocate(idle()).value();
     REPLAYSSM_TRY(rows_.set_home(sequence.row_, sequence.home_));
   }
+  // A copy of the records, or of a state that nobody shares any more, may be on its way.
+  wait_for(sequence.row_, sequence);
+  if (writes_state(sequence, tokens, phase)) wait_for(sequence.home_, sequence);
   return {};
 }
 

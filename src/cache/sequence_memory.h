@@ -1,6 +1,7 @@
 // All memory of running sequences, and what each of them holds of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -51,6 +52,9 @@ class Residence {
   SlotId home() const { return home_; }
   // Pages of positions 0 .. t - 1 and of those prepared beyond, in order.
   std::span<const PageId> pages() const { return pages_; }
+  // What has to be over before the sequence is stepped: its memory is still on its way here, or was
+  // somebody's whose memory is still on its way elsewhere.
+  Transfer waits_for() const { return waits_for_; }
 
  private:
   friend class SequenceMemory;
@@ -62,6 +66,7 @@ class Residence {
   SlotId base_;
   SlotId home_;
   std::vector<PageId> pages_;
+  Transfer waits_for_;
 };
 
 struct PoolSizes {
@@ -72,8 +77,10 @@ struct PoolSizes {
 
 // Owns the pools. Allocates everything in its constructor, nothing later. Its address must not
 // change while a Residence of it lives. The pools may lie where the host cannot dereference; it
-// moves their bytes by operations of the space only, in order with the steps. An error of the space
-// means that the sequence must not be used again. Not thread-safe: the engine thread only.
+// moves their bytes by operations of the space only, in order with the steps, but for those that go
+// to the host and return (parked_sequence.h): of every id it is known which transfer its memory
+// last took part in, and who gets the id waits for that. An error of the space means that the
+// sequence must not be used again. Not thread-safe: the engine thread only.
 class SequenceMemory {
  public:
   // In the host's memory, or in that of a space, which outlives it. Throw OutOfMemory.
@@ -136,6 +143,17 @@ class SequenceMemory {
   // step's `tokens` are committed; chunks: all.
   void settle(Residence& sequence, int tokens, int accepted, Phase phase);
 
+  // Whether the sequence waits for no transfer. After prepare(), this is known of its next step; if
+  // not, the step can go without it, or comes after the transfer by follow_transfers().
+  bool ready(const Residence& sequence) const { return space_.over(sequence.waits_for_); }
+  // Has all that the device does from now on come after the transfer that the sequence waits for.
+  Status follow_transfers(const Residence& sequence) const {
+    return space_.follow(sequence.waits_for_);
+  }
+  // To be told of a transfer out of all of the sequence's memory, or into it.
+  Status leaves(const Residence& sequence, Transfer transfer);
+  Status arrives(Residence& sequence, Transfer transfer);
+
   // What a step of the sequence would fold: blocks, always 0 with replay off.
   int blocks_folded(const Residence& sequence, int tokens, Phase phase) const;
 
@@ -147,16 +165,35 @@ class SequenceMemory {
   Status share_pages(const Residence& from, int tokens, Residence& to);
   int pages_copied(Depth committed) const;
   void add_page(Residence& sequence);
-  Status load_conv_tail(const Residence& sequence);
+  Status load_conv_tail(Residence& sequence, const Residence& from);
   bool writes_state(const Residence& sequence, int tokens, Phase phase) const;
   Status publish(const Residence& sequence);
+  Status fills_follow(Transfer transfer) const;
+  Status copy_to(Residence& sequence, const Residence& from, std::span<const MemoryCopy> copies);
+  // Of the memory of these ids.
+  struct NewestTransfers {
+    std::vector<Transfer> of_slot, of_row, of_page;
+    Transfer& of(SlotId slot) { return of_slot[static_cast<std::size_t>(slot.value)]; }
+    Transfer& of(RowIndex row) { return of_row[static_cast<std::size_t>(row.value)]; }
+    Transfer& of(PageId page) { return of_page[static_cast<std::size_t>(page.value)]; }
+  };
+  // Prefers ids whose memory takes part in no transfer.
+  auto idle() {
+    return [this](auto id) { return space_.over(newest_.of(id)); };
+  }
+  template <class Id>
+  void wait_for(Id id, Residence& sequence) {
+    sequence.waits_for_ = std::max(sequence.waits_for_, newest_.of(id));
+  }
 
   MemorySpace& space_;
+  Poison poison_;
   SequenceLayout layout_;
   SlotPool slots_;
   RowPool rows_;
   PagePool pages_;
   SequenceViews views_;
+  NewestTransfers newest_;
 };
 
 }  // namespace replayssm

@@ -11,8 +11,8 @@ SlotPool::SlotPool(const SequenceLayout& layout, int slots, MemorySpace& space, 
   fill_with(poison_, space, {&all, 1});
 }
 
-Result<SlotId> SlotPool::allocate() {
-  const auto slot = ids_.allocate();
+Result<SlotId> SlotPool::allocate(const PreferredIds<SlotId>& preferred) {
+  const auto slot = ids_.allocate(preferred);
   if (!slot) return Error{fmt::format("state slots: all {} are in use", slots())};
   fill(*slot);
   return *slot;

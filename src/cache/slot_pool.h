@@ -22,8 +22,8 @@ class SlotPool {
   SlotPool(const SequenceLayout& layout, int slots, MemorySpace& space,
            Poison poison = Poison::off);
 
-  // A slot with one holder. Refused with the numbers when all are held.
-  Result<SlotId> allocate();
+  // A slot with one holder, as IdPool::allocate(). Refused with the numbers when all are held.
+  Result<SlotId> allocate(const PreferredIds<SlotId>& preferred = {});
   // One holder more or less; refused for a free slot. Memory is reused after the last release.
   Status retain(SlotId slot);
   Status release(SlotId slot);

@@ -2,7 +2,9 @@
 // the host can hand on but not dereference.
 #pragma once
 
+#include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <span>
 #include <string>
@@ -41,12 +43,22 @@ inline MemoryCopy copy_of(const MemoryRegion& from, const MemoryRegion& to) {
   return {from.data, from.pitch, to.data, to.pitch, from.bytes, from.count};
 }
 
+// A transfer beside a space's operations, by its number. They end in the order of their numbers;
+// number 0 is over from the start.
+struct Transfer {
+  std::int64_t number = 0;
+  constexpr auto operator<=>(const Transfer&) const = default;
+};
+
 // Owned by the engine and lent to the pools. Operations take effect in the order of their calls,
 // on a device in that of all work on one stream. The parts of one call have no order: none writes
 // what another reads or writes. Parts of no bytes, or of no pieces, do nothing. Errors are a
 // device's, and leave the memory that was named undefined. Not thread-safe.
 class MemorySpace {
  public:
+  // Nobody waits for a device in a write() of at most so many bytes in all.
+  static constexpr std::size_t kSmallWrite = 64;
+
   virtual ~MemorySpace() = default;
 
   // Whether the host may dereference what allocate() gave.
@@ -70,10 +82,29 @@ class MemorySpace {
   // free_outside() waits for those that are under way.
   virtual Result<std::byte*> allocate_outside(std::size_t bytes);
   virtual void free_outside(std::byte* data, std::size_t bytes) noexcept;
-  // As read() and write(), but the host does not wait: until the space has come so far, it must
-  // neither read what is fetched nor change what is sent.
-  virtual Status fetch(std::span<const MemoryCopy> copies) { return read(copies); }
-  virtual Status send(std::span<const MemoryCopy> copies) { return write(copies); }
+  // As read(), write() and copy(), but as transfers: each begins when all operations so far and all
+  // transfers before it have ended, and neither the host nor later operations wait for it. What it
+  // reads must not be changed, and what it writes not be touched, by what does not come after it.
+  virtual Result<Transfer> fetch(std::span<const MemoryCopy> copies) {
+    REPLAYSSM_TRY(read(copies));
+    return Transfer{};
+  }
+  virtual Result<Transfer> send(std::span<const MemoryCopy> copies) {
+    REPLAYSSM_TRY(write(copies));
+    return Transfer{};
+  }
+  virtual Result<Transfer> copy_beside(std::span<const MemoryCopy> copies) {
+    REPLAYSSM_TRY(copy(copies));
+    return Transfer{};
+  }
+  // Whether a transfer has ended; does not wait.
+  virtual bool over(Transfer /*transfer*/) { return true; }
+  // Has all later operations, and all later work of the device that they are in order with, come
+  // after a transfer. The host does not wait.
+  virtual Status follow(Transfer /*transfer*/) { return {}; }
+
+  // How often the host has waited for the device, in these operations or elsewhere.
+  virtual std::int64_t waits() const { return 0; }
 };
 
 // The host's memory: allocate_zeroed() and plain copies, done on return. One object for all.

@@ -13,8 +13,8 @@ namespace {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(cuda::Stream stream, std::unique_ptr<LinearOps> ops)
-      : stream_(std::move(stream)), space_(stream_), ops_(std::move(ops)) {}
+  CudaDevice(cuda::Stream stream, cuda::CudaSpace space, std::unique_ptr<LinearOps> ops)
+      : stream_(std::move(stream)), space_(std::move(space)), ops_(std::move(ops)) {}
 
   MemorySpace& memory() override { return space_; }
   LinearOps& ops() override { return *ops_; }
@@ -64,9 +64,12 @@ Result<std::unique_ptr<Device>> make_cuda_device() {
   }
   auto stream = cuda::Stream::make();
   if (!stream) return Error{fmt::format("--device: cuda: {}", stream.error().message)};
+  auto space = cuda::CudaSpace::make(*stream);
+  if (!space) return Error{fmt::format("--device: cuda: {}", space.error().message)};
   auto ops = cuda::make_cuda_ops(*stream);
   if (!ops) return Error{fmt::format("--device: {}", ops.error().message)};
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(*stream), std::move(*ops)));
+  return std::unique_ptr<Device>(
+      std::make_unique<CudaDevice>(std::move(*stream), std::move(*space), std::move(*ops)));
 }
 
 }  // namespace replayssm

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -47,6 +48,7 @@ class Device {
 
 // `pool` outlives the device. Error: this build or this machine has no such device.
 Result<std::unique_ptr<Device>> make_device(DeviceKind device, ThreadPool& pool);
+using DeviceMaker = std::function<Result<std::unique_ptr<Device>>(DeviceKind, ThreadPool&)>;
 
 // Bytes that a model allocates on the device beside its weights: its activations, and what the
 // libraries that it uses need. Host memory for logits is not among them.

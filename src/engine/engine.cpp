@@ -42,7 +42,8 @@ Status check(const EngineOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked,
+                                               const DeviceMaker& maker) {
   const auto resolved = resolve_speculation(asked);
   if (!resolved) return resolved.error();
   EngineOptions options = *resolved;
@@ -69,7 +70,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked) {
   engine->options_ = options;
   engine->fingerprint_ = *fingerprint;
   engine->pool_ = std::make_unique<ThreadPool>(options.threads);
-  auto device = make_device(options.device, *engine->pool_);
+  auto device = maker(options.device, *engine->pool_);
   if (!device) return device.error();
   engine->device_ = std::move(*device);
   if (options.device == DeviceKind::cuda) {

@@ -60,8 +60,10 @@ struct StepResult {
 class Engine {
  public:
   // Loads the model, plans the memory and allocates it, in that order. Errors name option, value
-  // and what is accepted; a plan that does not fit is refused with its numbers.
-  static Result<std::unique_ptr<Engine>> create(const EngineOptions& asked);
+  // and what is accepted; a plan that does not fit is refused with its numbers. `maker` makes what
+  // make_device() does, for tests.
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& asked,
+                                                const DeviceMaker& maker = make_device);
 
   const ModelConfig& config() const { return model_->config(); }
   const ModelOptions& model_options() const { return model_->options(); }
@@ -168,6 +170,7 @@ class Engine {
   };
   bool chooses_at_launch(const StepRow& row) const;
   bool asks_for_token_before(const StepRow& row) const;
+  std::span<const TokenId> rated_prompt(const StepRow& row, int first_position) const;
   Status choose(Flight& flight, int unknown);
   Status commit(Flight& flight, std::span<const int> accepted);
   Status settle_next(std::span<const StepResult> results);
@@ -176,8 +179,6 @@ class Engine {
                      std::span<const ChosenToken> chosen, StepResult& result);
   Status read_logits(const StepRow& row, const Flight& flight, std::size_t at, int first_row,
                      StepResult& result);
-  Status read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int position,
-                              int first_row, StepResult& result);
   Result<TokenId> sample(const StepRow& row, std::span<const float> logits, const Draft* draft,
                          StepResult& result);
   Status put_out(const StepRow& row, TokenId token, StepResult& result);

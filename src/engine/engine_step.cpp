@@ -30,9 +30,9 @@ bool Engine::asks_for_token_before(const StepRow& row) const {
 // Whether the tokens of the row's places can be chosen before the first of them is known.
 bool Engine::chooses_at_launch(const StepRow& row) const {
   const OutputRules* rules = row.rules;
-  if (rules != nullptr && rules->prompt_logprobs() && row.phase == Phase::prefill) return false;
-  if (rules != nullptr && rules->top_logprobs().value_or(0) > kMostAlternatives &&
-      model_->chooses_tokens()) {
+  if (rules != nullptr && model_->chooses_tokens() &&
+      std::max(rules->top_logprobs().value_or(0), rules->prompt_logprobs().value_or(0)) >
+          kMostAlternatives) {
     return false;
   }
   if (row.drafts.empty()) return true;
@@ -41,6 +41,19 @@ bool Engine::chooses_at_launch(const StepRow& row) const {
          (rules == nullptr || rules->unmasked(static_cast<int>(sampling.outputs()))) &&
          std::all_of(row.drafts.begin(), row.drafts.end(),
                      [](const Draft& draft) { return draft.distribution.entries.empty(); });
+}
+
+// Tokens of the prompt whose log-probabilities the row's logits are for, those of the row's first
+// tokens with logits first.
+std::span<const TokenId> Engine::rated_prompt(const StepRow& row, int first_position) const {
+  if (row.rules == nullptr || !row.rules->prompt_logprobs() || row.phase != Phase::prefill)
+    return {};
+  const Sequence& sequence = *row.sequence;
+  const int begin = first_position + row.tokens - row.logits + 1;
+  const int count = std::min(sequence.prompt_tokens - begin, row.logits);
+  if (count <= 0) return {};
+  return std::span(sequence.tokens)
+      .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
 // Says how the tokens of the newest launched step are chosen, one for every row of logits; where
@@ -57,6 +70,10 @@ Status Engine::choose(Flight& flight, int unknown) {
     const std::size_t first = choices.size();
     choices.resize(first + static_cast<std::size_t>(row.logits), nothing);
     if (row.sequence == nullptr) continue;
+    for (std::size_t at = first; const TokenId token : rated_prompt(row, flight.first[i])) {
+      choices[at].top_logprobs = row.rules->prompt_logprobs();
+      choices[at++].logprobs_of = token;
+    }
     const std::size_t anchor = choices.size() - 1 - row.drafts.size();
     const SamplingState& sampling = row.sequence->sampling;
     for (int n = 0; n < flight.outputs[i]; ++n) {
@@ -223,9 +240,17 @@ Status Engine::observe(std::span<const StepRow> rows, std::span<const int> first
   return drafter_->observe(committed);
 }
 
-// The tokens that the launch chose, up to the first that is not the draft for its place.
+// Log-probabilities of the prompt where they are wanted; then the tokens that the launch chose, up
+// to the first that is not the draft for its place.
 Status Engine::read_chosen(const StepRow& row, const Flight& flight, std::size_t at,
                            std::span<const ChosenToken> chosen, StepResult& result) {
+  for (std::size_t i = 0; i < rated_prompt(row, flight.first[at]).size(); ++i) {
+    if (chosen[i].error) {
+      result.finite = chosen[i].finite;
+      return *chosen[i].error;
+    }
+    result.prompt_logprobs.push_back(*chosen[i].logprobs);
+  }
   const int outputs = flight.outputs[at];
   if (outputs == 0) return {};
   if (flight.failed[at]) return *flight.failed[at];
@@ -255,8 +280,13 @@ Status Engine::read_chosen(const StepRow& row, const Flight& flight, std::size_t
 Status Engine::read_logits(const StepRow& row, const Flight& flight, std::size_t at, int first_row,
                            StepResult& result) {
   const int drafts = static_cast<int>(row.drafts.size());
-  if (row.rules != nullptr && row.rules->prompt_logprobs() && row.phase == Phase::prefill) {
-    REPLAYSSM_TRY(read_prompt_logprobs(row, flight.logits, flight.first[at], first_row, result));
+  for (int at_row = first_row; const TokenId token : rated_prompt(row, flight.first[at])) {
+    const auto logits = runner_->logits_row(flight.logits, at_row++);
+    if (Status finite = check_finite(logits); !finite) {
+      result.finite = false;
+      return finite;
+    }
+    result.prompt_logprobs.push_back(token_logprobs(logits, token, *row.rules->prompt_logprobs()));
   }
   const int outputs = flight.outputs[at];
   if (outputs == 0) return {};
@@ -271,23 +301,6 @@ Status Engine::read_logits(const StepRow& row, const Flight& flight, std::size_t
     const bool accepted = draft != nullptr && *token == draft->token;
     counters.drafts_accepted += accepted ? 1 : 0;
     if (!accepted || result.ended()) break;
-  }
-  return {};
-}
-
-Status Engine::read_prompt_logprobs(const StepRow& row, std::span<const float> logits, int position,
-                                    int first_row, StepResult& result) {
-  const Sequence& sequence = *row.sequence;
-  const int first = position + row.tokens - row.logits;
-  for (int i = 0; i < row.logits && first + i + 1 < sequence.prompt_tokens; ++i) {
-    const auto at_position = runner_->logits_row(logits, first_row + i);
-    if (Status finite = check_finite(at_position); !finite) {
-      result.finite = false;
-      return finite;
-    }
-    const auto at = static_cast<std::size_t>(first) + static_cast<std::size_t>(i) + 1;
-    result.prompt_logprobs.push_back(
-        token_logprobs(at_position, sequence.tokens[at], *row.rules->prompt_logprobs()));
   }
   return {};
 }

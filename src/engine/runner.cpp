@@ -70,6 +70,7 @@ Result<Runner::Begun> Runner::begin(std::span<const StepRow> rows) {
   Batch& batch = begun.batch;
   for (const StepRow& row : rows_) {
     const Sequence& sequence = *row.sequence;
+    REPLAYSSM_TRY(memory_.follow_transfers(sequence.memory));
     RowTokens span;
     span.row = sequence.memory.row();
     span.first_token = static_cast<int>(batch.tokens.size());

@@ -147,7 +147,8 @@ ChosenToken Sampler::choose(std::span<const float> logits, const TokenChoice& ch
   }
   chosen.token = draw(**target, choice.uniform);
   if (choice.top_logprobs) {
-    chosen.logprobs = token_logprobs(logits, chosen.token, *choice.top_logprobs);
+    const TokenId token = choice.logprobs_of >= 0 ? choice.logprobs_of : chosen.token;
+    chosen.logprobs = token_logprobs(logits, token, *choice.top_logprobs);
   }
   return chosen;
 }

@@ -72,6 +72,7 @@ Status Scheduler::propose_drafts() {
     Sequence& sequence = choice->sequence;
     StepRow window{&sequence, 1 + most, Phase::verify};
     if (most == 0 || !engine_.prepare(window).ok()) continue;
+    if (!engine_.memory().ready(sequence.memory)) continue;
     requests.push_back({{sequence.tokens, sequence.memory.pages(), &sequence.drafter},
                         most,
                         &sequence.sampling.params(),
@@ -99,10 +100,12 @@ std::vector<Scheduler::Choice*> Scheduler::by_rank() const {
 
 Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
   if (engine_.most_drafts() > 0) REPLAYSSM_TRY(propose_drafts());
-  while (true) {
+  // Whose memory is on its way is left out, as long as others can go on.
+  for (bool leaves_out = true;;) {
     std::vector<StepRow> rows;
     std::optional<Error> no_room;
     Choice* stuck = nullptr;
+    bool left_out = false;
     // By index: forks are added at the end.
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (!forks_now(*running_[i])) continue;
@@ -128,11 +131,16 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
           no_room = ready.error();
           continue;
         }
+        if (leaves_out && !engine_.memory().ready(choice->sequence.memory)) {
+          left_out = true;
+          continue;
+        }
         tokens -= row.tokens;
         if (phase == Phase::prefill && row.logits > 1) logits -= row.logits - 1;
         rows.push_back(row);
       }
     }
+    if (rows.empty() && std::exchange(leaves_out, false) && left_out) continue;
     if (!rows.empty() || stuck == nullptr) return rows;
     // Nobody can go on: one makes room for the rest.
     if (running_.size() == 1) {
@@ -180,8 +188,8 @@ std::vector<StepRow> Scheduler::compose_ahead() {
     if (ends) continue;
     StepRow row = Engine::next_row(choice->sequence, 1);
     row.rules = &choice->rules;
-    // Others may have to make room.
-    if (!engine_.prepare(row).ok()) return {};
+    // Others may have to make room, or to go on without this one.
+    if (!engine_.prepare(row).ok() || !engine_.memory().ready(choice->sequence.memory)) return {};
     rows.push_back(row);
   }
   return rows;

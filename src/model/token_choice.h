@@ -40,6 +40,7 @@ struct TokenChoice {
   LogitMask mask = {};
   // Log-probabilities of the chosen token and of so many alternatives; empty: none.
   std::optional<int> top_logprobs = {};
+  TokenId logprobs_of = -1;  // this one's instead of the chosen one's; -1: the chosen one's
 
   bool greedy() const { return temperature == 0.0 || top_k == 1; }
   bool penalises() const {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cached_engine.h"
 #include "core/random_stream.h"
 #include "engine/logprobs.h"
 #include "small_engine.h"
@@ -362,6 +363,73 @@ TEST_P(CudaEngine, OverlapChangesNothing) {
   }
   EXPECT_EQ(outputs[0], outputs[1]);
   EXPECT_EQ(logprobs[0], logprobs[1]);
+}
+
+// Checkpoints are published, shared slots get homes of their own, entries leave for the host and
+// return, and rows are given back: the host waits for tokens and for nothing else.
+TEST_P(CudaEngine, WhatTheCacheIsGivenMakesNobodyWait) {
+  EngineOptions options = options_;
+  options.kept_sequences_least = 3;
+  options.poison = Poison::off;
+  const auto engine = make_engine(options);
+  PrefixCache cache(engine->memory(), engine->ops(),
+                    {engine->plan().kept_rows, std::int64_t{1} << 28});
+  SchedulerOptions scheduling;
+  scheduling.cache = &cache;
+  scheduling.track_interval = 16;
+  Scheduler scheduler(*engine, scheduling);
+  std::int64_t waits = 0, in_arena = 0;
+  for (int round = 0; round < 3; ++round) {
+    waits = engine->memory().space().waits();
+    for (unsigned i = 0; i < 8; ++i) {
+      GenerationRequest request{random_prompt(*engine, 40, i / 2), greedy(), 70, true};
+      request.branch_points = {20};
+      request.choices = i == 3 ? 2 : 1;
+      if (i == 5) request.sampling.frequency_penalty = 0.3;
+      ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
+    }
+    while (!scheduler.idle()) ASSERT_TRUE(scheduler.step().ok());
+    in_arena = cache.host_bytes();
+  }
+  EXPECT_EQ(engine->memory().space().waits(), waits);
+  EXPECT_GT(scheduler.counters().checkpoints_running, 30);
+  EXPECT_GT(in_arena, 0);
+  RecordProperty("host_restores", std::to_string(cache.host_restores()));
+  cache.clear();
+  expect_all_free(*engine);
+}
+
+// A prompt's log-probabilities are chosen on the device, too: no rows of logits come to the host,
+// neither the prompt's nor those of who decodes beside it.
+TEST_P(CudaEngine, LogProbabilitiesOfAPromptAreThoseOfItsLogits) {
+  EngineOptions options = options_;
+  options.deterministic = true;
+  const auto engine = make_engine(options);
+  const std::vector<TokenId> text = random_prompt(*engine, 60, 12);
+  const std::vector<double> expected = logprobs_of(*engine, text, 40);
+  Scheduler scheduler(*engine);
+  ASSERT_TRUE(scheduler.submit({random_prompt(*engine, 30, 13), greedy(), 20, true}).ok());
+  ASSERT_TRUE(scheduler.step().ok());
+  GenerationRequest request{text, greedy(), 3, true};
+  request.prompt_logprobs = true;
+  request.top_logprobs = 2;
+  ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
+  const std::int64_t before = engine->memory().space().waits();
+  std::vector<std::optional<TokenLogprobs>> given;
+  while (!scheduler.idle()) {
+    auto events = scheduler.step();
+    ASSERT_TRUE(events.ok()) << events.error().message;
+    for (auto& prompt : events->prompts) {
+      if (!prompt.event.logprobs.empty()) given = std::move(prompt.event.logprobs);
+    }
+  }
+  EXPECT_EQ(engine->memory().space().waits(), before);
+  ASSERT_EQ(given.size(), text.size());
+  for (std::size_t i = 1; i < given.size(); ++i) {
+    ASSERT_TRUE(given[i].has_value());
+    EXPECT_EQ(given[i]->top.size(), 2u);
+    EXPECT_NEAR(given[i]->logprob, expected[i - 1], 1e-6) << i;
+  }
 }
 
 // Two models that round activations to bf16 are this far from each other; see

@@ -10,6 +10,7 @@
 #include "block_drafter_options.h"
 #include "draft_head.h"
 #include "rounds.h"
+#include "slow_transfers.h"
 #include "small_engine.h"
 #include "test_checkpoint.h"
 
@@ -30,6 +31,8 @@ struct Setting {
   const DrafterKind* block_drafter = nullptr;
   int spare_pages = -1;  // beyond what one request can need; -1: as many as are useful
   DeviceKind device = DeviceKind::cpu;
+  Poison poison = Poison::on;  // fills are in order with transfers, which then hide nothing
+  bool slow_transfers = false;
   bool sanitized = false;  // also under sanitizers, where a round takes thirty times as long
 };
 
@@ -64,6 +67,7 @@ EngineOptions options_of(const Setting& setting) {
     const int context_pages = options.context_length / options.page_tokens;
     options.memory_budget = plan.used - (plan.pages - context_pages - setting.spare_pages) * page;
   }
+  options.poison = setting.slow_transfers ? Poison::off : setting.poison;
   return options;
 }
 
@@ -118,10 +122,13 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
   int restored = 0;
   int paused = 0;
   int stopped = 0;
+  std::int64_t transfers = 0, followed = 0;
   for (unsigned seed = 0; seed < static_cast<unsigned>(tests::rounds(6)); ++seed) {
     std::mt19937 random(seed), ends(seed + 1000);
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-    const auto engine = make_engine(options);
+    const auto engine =
+        make_engine(options, setting.slow_transfers ? make_slow_device : make_device);
+    auto* const slow = dynamic_cast<SlowTransfers*>(&engine->memory().space());
     PrefixCache cache(engine->memory(), engine->ops(),
                       {engine->plan().kept_rows, setting.host_bytes});
     SchedulerOptions scheduling;
@@ -179,6 +186,7 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
         some.cancelled = true;
       }
       if (below(40) == 0) cache.clear();
+      if (slow != nullptr && ends() % 4 == 0) slow->progress();
       auto events = scheduler.step();
       ASSERT_TRUE(events.ok()) << events.error().message;
       for (const Finished& finished : events->finished) {
@@ -203,11 +211,21 @@ TEST_P(CachedServing, EveryRequestGetsWhatAColdEngineGivesIt) {
         pasts.push_back(std::move(past));
       }
     }
+    if (slow != nullptr) {
+      transfers += slow->transfers();
+      followed += slow->followed();
+    }
     restored += static_cast<int>(cache.host_restores());
     paused += static_cast<int>(scheduler.counters().preemptions);
     cache.clear();
     expect_all_free(*engine);
     EXPECT_EQ(cache.host_bytes(), 0);
+  }
+  // Mostly, others go on while memory is on its way.
+  if (setting.slow_transfers) {
+    RecordProperty("transfers", std::to_string(transfers));
+    RecordProperty("followed", std::to_string(followed));
+    EXPECT_LT(followed, transfers / 2);
   }
   if (tests::kSanitized) return;  // one round need not come to everything
   EXPECT_GT(stopped, 0);
@@ -275,6 +293,23 @@ INSTANTIATE_TEST_SUITE_P(
                 .spare_pages = 2,
                 .sanitized = true},
         Setting{.name = "few_pages_replay_off", .recurrence = Recurrence::packed, .spare_pages = 2},
+        Setting{.name = "slow_transfers", .host_bytes = kHostBytes, .slow_transfers = true},
+        Setting{.name = "slow_transfers_kda_priorities",
+                .model = kModelKinds[1],
+                .state = DType::bf16,
+                .host_bytes = kHostBytes,
+                .policy = SchedulePolicy::priority,
+                .slow_transfers = true,
+                .sanitized = true},
+        Setting{.name = "slow_transfers_few_pages",
+                .fold_block = 8,
+                .host_bytes = kHostBytes,
+                .spare_pages = 2,
+                .slow_transfers = true},
+        Setting{.name = "slow_transfers_draft_head",
+                .host_bytes = kHostBytes,
+                .drafter = SpeculativeAlgorithm::mtp,
+                .slow_transfers = true},
         Setting{.name = "replay_off", .recurrence = Recurrence::packed},
         Setting{.name = "replay_off_priorities",
                 .recurrence = Recurrence::packed,
@@ -284,6 +319,10 @@ INSTANTIATE_TEST_SUITE_P(
                 .host_bytes = kHostBytes,
                 .policy = SchedulePolicy::priority,
                 .device = DeviceKind::cuda},
+        Setting{.name = "cuda_host_unpoisoned",
+                .host_bytes = kHostBytes,
+                .device = DeviceKind::cuda,
+                .poison = Poison::off},
         Setting{.name = "cuda_bfloat16_states_few_pages",
                 .state = DType::bf16,
                 .spare_pages = 2,

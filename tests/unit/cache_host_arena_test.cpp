@@ -26,6 +26,21 @@ TEST(HostArena, GivesAllThatItMayAndNothingBeyond) {
   EXPECT_EQ(arena.bytes(), kMost);
 }
 
+// Whatever is asked for then is there, and nothing is got when it is.
+TEST(HostArena, ReservesEverythingInOnePiece) {
+  HostArena arena(host_space(), kMost, kMost / 4);
+  arena.reserve();
+  EXPECT_EQ(arena.bytes(), kMost);
+  std::byte* const large = arena.allocate(kMost / 2 + 1);
+  ASSERT_NE(large, nullptr);
+  EXPECT_NE(arena.allocate(kMost / 4), nullptr);
+  EXPECT_EQ(arena.allocate(kMost / 2), nullptr);
+  arena.release(large);
+  EXPECT_EQ(arena.allocate(kMost / 2), large);
+  arena.reserve();
+  EXPECT_EQ(arena.bytes(), kMost);
+}
+
 TEST(HostArena, NeighbouringGapsBecomeOne) {
   for (const auto& order : {std::vector{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}) {
     HostArena arena(host_space(), kMost);

@@ -109,6 +109,54 @@ TEST(EngineAllocation, AFailureAnywhereInAStepEndsNoMoreThanThatStep) {
   expect_start_values(service);
 }
 
+// The same with a step launched behind the one that is taken, which the service has on a GPU.
+TEST(EngineAllocation, AFailureWithAStepAheadEndsWhatRunsAndNothingStaysHeld) {
+  EngineOptions options = small_options();
+  options.threads = 1;
+  const auto prompt = prompt_of(20, 3);
+  const auto expected = solo(options, prompt, 20);
+  const auto engine = make_engine(options);
+  SchedulerOptions scheduling;
+  scheduling.overlap = Overlap::always;
+  int failures = 0;
+  bool reached = true;
+  for (long failing = 0; reached; failing += 1 + failing / 16) {
+    Scheduler scheduler(*engine, scheduling);
+    for (unsigned i = 0; i < 3; ++i) {
+      GenerationRequest request{prompt_of(20, i), greedy(), 25, true};
+      if (i == 1) request.sampling.temperature = 1, request.sampling.top_p = 0.9;
+      if (i == 2) request.sampling.frequency_penalty = 0.5;
+      if (i == 2) request.top_logprobs = 2;
+      ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
+    }
+    while (engine->launched().empty()) ASSERT_TRUE(scheduler.step().ok());
+    fail_allocation(failing);
+    bool failed = false;
+    while (!failed && !scheduler.idle()) {
+      try {
+        failed = !scheduler.step().ok();
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+    }
+    reached = allocations_until_failure() < 0;
+    fail_allocation(kNever);
+    EXPECT_EQ(failed, reached) << "allocation " << failing << " failing";
+    failures += failed ? 1 : 0;
+    if (failed) {
+      static_cast<void>(scheduler.abandon(Error{"no memory"}));
+    }
+    EXPECT_TRUE(scheduler.idle());
+    EXPECT_TRUE(engine->launched().empty());
+    expect_all_free(*engine);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(failures, 60);
+  Scheduler scheduler(*engine, scheduling);
+  ASSERT_TRUE(scheduler.submit({prompt, greedy(), 20, true}).ok());
+  EXPECT_EQ(run_all(scheduler).front().output, expected);
+}
+
 TEST(EngineAllocation, CancellingAndStoppingNeedNoMemory) {
   ServiceOptions options = service_options();
   options.engine.context_length = 1024;  // long enough to be still running

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cached_engine.h"
+#include "slow_transfers.h"
 
 namespace replayssm {
 namespace {
@@ -316,6 +317,39 @@ TEST(EngineCache, ACheckpointFromTheHostHoldsNoRow) {
   EXPECT_EQ(answer.reused_tokens, 64);
   EXPECT_GT(serving.cache.host_restores(), 0);
   EXPECT_EQ(serving.engine->memory().rows().used(), serving.cache.rows_held());
+}
+
+// Publications along the way, forks, evictions to the host and returns: on a device, a step waits
+// for nothing but its tokens.
+TEST(EngineCache, WhatTheCacheIsGivenMakesNobodyWaitForTheDevice) {
+  EngineOptions options = cached_options(3);
+  options.poison = Poison::off;
+  const auto engine = make_engine(options, make_slow_device);
+  auto& space = dynamic_cast<SlowTransfers&>(engine->memory().space());
+  PrefixCache cache(engine->memory(), engine->ops(), {engine->plan().kept_rows, 1 << 22});
+  SchedulerOptions scheduling;
+  scheduling.cache = &cache;
+  scheduling.track_interval = 16;
+  scheduling.overlap = Overlap::always;
+  Scheduler scheduler(*engine, scheduling);
+  const std::int64_t before = space.waits();
+  for (int round = 0; round < 2; ++round) {
+    for (unsigned i = 0; i < 6; ++i) {
+      GenerationRequest request{random_prompt(*engine, 40, i / 2), greedy(), 60, true};
+      request.branch_points = {20};
+      request.choices = i == 3 ? 3 : 1;
+      ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
+    }
+    while (!scheduler.idle()) {
+      ASSERT_TRUE(scheduler.step().ok());
+      space.progress();
+    }
+  }
+  EXPECT_EQ(space.waits(), before);
+  EXPECT_GT(scheduler.counters().checkpoints_running, 20);
+  EXPECT_GT(cache.host_restores(), 0);
+  cache.clear();
+  expect_all_free(*engine);
 }
 
 TEST(EngineCache, LogProbabilitiesOfThePromptAreThoseOfAColdEngineAndReuseNothing) {

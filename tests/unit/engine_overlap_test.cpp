@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <tuple>
 
 #include "cached_engine.h"
 #include "grammar/grammar.h"
+#include "test_checkpoint.h"
 
 namespace replayssm {
 namespace {
@@ -179,8 +181,11 @@ TEST(Overlap, CancelledAndStoppedChoicesEndWithTheStepThatRuns) {
   scheduler.submit(sampled(*engine, 40, 3, 100)).value();
   int cancelled = 0;
   const Served result = serve(*engine, scheduler, [&](int n) {
-    if (n == 20) scheduler.cancel(a);
-    if (n == 20) scheduler.stop_choice(b, 0, 5);
+    if (n == 20) {
+      EXPECT_EQ(engine->launched().size(), 3u) << "the next step of all of them";
+      scheduler.cancel(a);
+      scheduler.stop_choice(b, 0, 5);
+    }
     if (n == 22) {
       EXPECT_FALSE(scheduler.has(a, 0));
       EXPECT_FALSE(scheduler.has(b, 0));
@@ -194,6 +199,78 @@ TEST(Overlap, CancelledAndStoppedChoicesEndWithTheStepThatRuns) {
   EXPECT_EQ(result.seen.at({b.value, 0}).output.size(), 5u);
   EXPECT_EQ(result.seen.rbegin()->second.output.size(), 100u);
   expect_all_free(*engine);
+}
+
+// What runs is given up while a step is launched and not taken: nothing of it is held, and the
+// engine serves the next as ever.
+TEST(Overlap, GivingUpWithAStepLaunchedLeavesNothingOfIt) {
+  const EngineOptions options = small_options();
+  const auto engine = make_engine(options);
+  const auto prompt = random_prompt(*engine, 20, 7);
+  for (const int steps : {3, 11, 18}) {
+    Scheduler scheduler(*engine, scheduling(true));
+    for (unsigned i = 0; i < 3; ++i) {
+      ASSERT_TRUE(scheduler.submit(sampled(*engine, 20, i, 60)).ok());
+    }
+    for (int n = 0; n < steps; ++n) ASSERT_TRUE(scheduler.step().ok());
+    ASSERT_FALSE(engine->launched().empty());
+    StepEvents events = scheduler.abandon(Error{"given up"});
+    EXPECT_EQ(events.finished.size(), 3u);
+    for (const Finished& finished : events.finished) {
+      EXPECT_EQ(finished.reason, FinishReason::error);
+      EXPECT_EQ(finished.error->message, "given up");
+    }
+    EXPECT_TRUE(engine->launched().empty());
+    EXPECT_TRUE(scheduler.idle());
+    expect_all_free(*engine);
+    ASSERT_TRUE(scheduler.submit({prompt, greedy(), 20, true}).ok());
+    EXPECT_EQ(serve(*engine, scheduler).seen.begin()->second.output, solo(options, prompt, 20));
+    expect_all_free(*engine);
+  }
+}
+
+// The embedding of one token is not finite. Whoever puts it out gets an error with the step that
+// evaluates it, when the one behind is launched; the others get what they get otherwise.
+TEST(Overlap, LogitsThatAreNotFiniteEndTheirRowAloneWithAStepLaunchedBehind) {
+  constexpr TokenId kPoisoned = 5;
+  TestCheckpoint checkpoint("ratio3_bfloat16_flat_untied");
+  checkpoint.edit_tensors([](EditableTensors& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (name.find("embed_tokens.weight") == std::string::npos) continue;
+      std::vector<float> values = values_of(tensor);
+      const auto hidden = static_cast<std::size_t>(tensor.shape[1]);
+      std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(kPoisoned * hidden), hidden,
+                  std::numeric_limits<float>::quiet_NaN());
+      set_values(tensor, values);
+    }
+  });
+  EngineOptions options = small_options();
+  options.model_path = checkpoint.path();
+  Served runs[2];
+  for (const bool overlap : {false, true}) {
+    const auto engine = make_engine(options);
+    Scheduler scheduler(*engine, scheduling(overlap));
+    std::vector<bool> goes_on;  // by row of the step behind the one that failed
+    for (unsigned i = 0; i < 3; ++i) {
+      GenerationRequest request = sampled(*engine, 20, i, 30);
+      std::replace(request.prompt.begin(), request.prompt.end(), kPoisoned, kPoisoned + 1);
+      request.logit_bias = {{kPoisoned, i == 1 ? 1e9F : -1e9F}};
+      ASSERT_TRUE(scheduler.submit(std::move(request)).ok());
+    }
+    runs[overlap ? 1 : 0] = serve(*engine, scheduler, [&](int n) {
+      // The prompts' step came first.
+      if (n != 2) return;
+      for (const StepRow& row : engine->launched()) goes_on.push_back(row.sequence != nullptr);
+    });
+    EXPECT_EQ(goes_on, overlap ? std::vector<bool>({true, false, true}) : std::vector<bool>());
+    EXPECT_EQ(scheduler.counters().nonfinite_logits, 1);
+    expect_all_free(*engine);
+  }
+  EXPECT_EQ(runs[0].seen, runs[1].seen);
+  const auto& seen = runs[1].seen;
+  EXPECT_EQ(seen.at({1, 0}).reason, FinishReason::error);
+  EXPECT_EQ(seen.at({1, 0}).streamed, std::vector<TokenId>{kPoisoned});
+  for (const int other : {0, 2}) EXPECT_EQ(seen.at({other, 0}).output.size(), 30u);
 }
 
 // Penalties and constraints ask for the token before: the step ahead is evaluated, and chooses when

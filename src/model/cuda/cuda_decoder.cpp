@@ -198,7 +198,7 @@ class CudaDecoder final : public Model {
   // What a failed step has queued still reads the tables that the next one writes.
   Status settled(Status started) {
     if (!started) {
-      cudaStreamSynchronize(stream_);
+      static_cast<void>(wait_for(stream_));
       choices_->forget_launched();
     }
     return started;
@@ -506,7 +506,7 @@ class CudaDecoder final : public Model {
   Status read_logits(std::span<float> logits) {
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
         logits.data(), activations_.logits, logits.size_bytes(), cudaMemcpyDeviceToHost, stream_)));
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    REPLAYSSM_TRY(wait_for(stream_));
     const auto stride = static_cast<std::size_t>(config_.vocab_rows);
     const auto known = static_cast<std::size_t>(config_.vocab_size);
     for (std::size_t at = 0; at < logits.size(); at += stride) {
@@ -523,7 +523,7 @@ class CudaDecoder final : public Model {
                            static_cast<std::size_t>(width));
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(
         read.data(), values, read.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream_)));
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    REPLAYSSM_TRY(wait_for(stream_));
     std::vector<float> widened(read.size());
     std::transform(read.begin(), read.end(), widened.begin(), [](bf16 x) { return to_float(x); });
     observer_(name, widened);

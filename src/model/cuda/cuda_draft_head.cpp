@@ -85,7 +85,7 @@ class CudaDraftHead final : public DraftHead {
                   std::span<const float> hidden) {
     const Status started = start(tokens, rows, kv, hidden);
     // What a failed call has queued still reads the tables that the next one writes.
-    if (!started) cudaStreamSynchronize(stream_);
+    if (!started) static_cast<void>(wait_for(stream_));
     return started;
   }
 
@@ -117,7 +117,7 @@ class CudaDraftHead final : public DraftHead {
   Status finish(std::span<float> hidden) {
     if (hidden.empty()) return {};
     REPLAYSSM_TRY(copy_to_host(rounded_.data(), own_.given, rounded_.size() * sizeof(bf16)));
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_)));
+    REPLAYSSM_TRY(wait_for(stream_));
     std::transform(rounded_.begin(), rounded_.end(), hidden.begin(),
                    [](bf16 x) { return to_float(x); });
     return {};

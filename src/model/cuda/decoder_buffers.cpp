@@ -119,12 +119,13 @@ int float8_cols(const ModelConfig& config) {
                    config.intermediate_size});
 }
 
-// A mask and penalties of some hundred tokens for every row.
+// A mask and penalties of some hundred tokens for every row, and one row that penalises everything.
 std::int64_t choice_table_bytes(int rows, int logit_rows, int vocabulary) {
   constexpr std::int64_t kChanges = 256;
   const std::int64_t mask = (std::int64_t{vocabulary} + 31) / 32 * 4;
   return logit_rows * std::int64_t{sizeof(RowChoice)} +
-         rows * (mask + kChanges * std::int64_t{sizeof(LogitChange)});
+         rows * (mask + kChanges * std::int64_t{sizeof(LogitChange)}) +
+         vocabulary * std::int64_t{sizeof(LogitChange)};
 }
 
 std::int64_t token_choice_bytes(int rows, int logit_rows, int vocabulary) {

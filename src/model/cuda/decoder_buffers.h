@@ -88,8 +88,8 @@ Float8InputBytes float8_input_bytes(int tokens, int cols);
 // Columns of the widest matrix that may have float8 rows; 0 in a model without float8 blocks.
 int float8_cols(const ModelConfig& config);
 
-// Of choosing tokens: what steps ask, for a start (it grows with what they ask), and that with what
-// the kernels need beside it.
+// Of choosing tokens: room for what a step asks, or the part of it that goes at a time, and that
+// with what the kernels need beside it.
 std::int64_t choice_table_bytes(int rows, int logit_rows, int vocabulary);
 std::int64_t token_choice_bytes(int rows, int logit_rows, int vocabulary);
 

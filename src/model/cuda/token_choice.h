@@ -49,6 +49,7 @@ struct RowChoice {
   std::int32_t draws = 0;         // not 0: a token is drawn; otherwise the best one stands
   std::int32_t by_logit = 0;      // not 0: in the order of logits, see token_choice.cuh
   std::int32_t top_logprobs = 0;  // alternatives; -1: no log-probabilities
+  std::int32_t logprobs_of = -1;  // a token; -1: the chosen one
 };
 
 // Alternatives that can be had with log-probabilities: kMostAlternatives of model/token_choice.h.
@@ -57,7 +58,7 @@ inline constexpr int kChoiceAlternatives = 32;
 // Log-probabilities of one row. Those of alternatives are their logits less the normaliser.
 struct RowLogprobs {
   double normaliser = 0;  // log of the sum of the exponentials of all logits
-  float logit = 0;        // of the chosen token
+  float logit = 0;        // of the token that they are asked of
   std::int32_t alternatives = 0;
   std::int32_t token[kChoiceAlternatives] = {};
   float token_logit[kChoiceAlternatives] = {};

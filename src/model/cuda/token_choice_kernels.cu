@@ -262,12 +262,13 @@ __global__ void __launch_bounds__(kDrawThreads)
   if (team.first()) list.count = 0;
 }
 
-// The logit of the chosen token, as it was before it was changed. One block a row.
+// The logit of the chosen token, or of the one that is asked about, as it was before it was
+// changed. One block a row.
 __global__ void chosen_logit_kernel(const __grid_constant__ TokenChoiceArgs args) {
   const int row = static_cast<int>(blockIdx.x);
   const RowChoice& choice = args.choices[row];
-  const int token = args.chosen[row];
-  if (choice.top_logprobs < 0 || token < 0) return;
+  if (choice.top_logprobs < 0 || args.chosen[row] < 0) return;
+  const int token = choice.logprobs_of >= 0 ? choice.logprobs_of : args.chosen[row];
   float& logit = args.logprobs[row].logit;
   if (threadIdx.x == 0) logit = args.logits[row * args.stride + token];
   __syncthreads();

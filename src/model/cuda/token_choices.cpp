@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "ops/cuda/cuda_check.h"
@@ -65,6 +66,7 @@ RowChoice numbers_of(const TokenChoice& choice, int vocabulary) {
   row.top_k = choice.top_k < candidates ? choice.top_k : 0;
   row.by_logit = row.top_k > 0 || choice.top_p < 1 ? 1 : 0;
   row.top_logprobs = choice.top_logprobs ? std::max(0, *choice.top_logprobs) : -1;
+  row.logprobs_of = choice.logprobs_of;
   return row;
 }
 
@@ -132,8 +134,82 @@ Result<TokenChoices> TokenChoices::make(int rows, int logit_rows, int vocabulary
   return made;
 }
 
-Status TokenChoices::reserve(Slot& slot, std::size_t bytes) {
-  return grow(slot.table, table_, bytes);
+// The table holds any one row, and most steps whole. Others go in parts, each of as many rows as it
+// holds: the next part's copy comes when the launches of the one before have read theirs.
+Status TokenChoices::launch_parts(Slot& slot, std::span<const TokenChoice> choices,
+                                  const TokenChoiceSteps& steps, TokenChoiceArgs args) {
+  const std::size_t words = mask_words(vocabulary_);
+  struct Part {
+    std::size_t first = 0, rows = 0;
+    std::size_t changes = 0, masks = 0;
+    std::size_t changes_at() const { return rows * sizeof(RowChoice); }
+    std::size_t masks_at() const { return changes_at() + changes * sizeof(LogitChange); }
+    std::size_t bytes(std::size_t mask_bytes) const {
+      return (masks_at() + masks * mask_bytes + alignof(RowChoice) - 1) / alignof(RowChoice) *
+             alignof(RowChoice);
+    }
+  };
+  const std::size_t mask_bytes = words * sizeof(std::uint32_t);
+  std::vector<std::vector<LogitChange>> changes;
+  std::vector<Part> parts(1);
+  std::size_t bytes = 0;  // of all parts but the last
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    changes.push_back(changes_of(choices[i], vocabulary_));
+    Part longer = parts.back();
+    longer.rows += 1;
+    longer.changes += changes.back().size();
+    longer.masks += choices[i].mask.empty() ? 0 : 1;
+    if (longer.bytes(mask_bytes) > table_.bytes() && parts.back().rows > 0) {
+      bytes += parts.back().bytes(mask_bytes);
+      longer = {i, 1, changes.back().size(), choices[i].mask.empty() ? 0u : 1u};
+      parts.emplace_back();
+    }
+    parts.back() = longer;
+  }
+  REPLAYSSM_TRY(grow(slot.table, bytes + parts.back().bytes(mask_bytes)));
+
+  std::byte* const device = table_.as<std::byte>();
+  std::byte* host = slot.table.as<std::byte>();
+  for (const Part& part : parts) {
+    auto* const rows = reinterpret_cast<RowChoice*>(host);
+    std::size_t change_at = part.changes_at();
+    std::size_t mask_at = part.masks_at();
+    for (std::size_t r = 0; r < part.rows; ++r) {
+      const TokenChoice& choice = choices[part.first + r];
+      const std::vector<LogitChange>& own = changes[part.first + r];
+      RowChoice row = numbers_of(choice, vocabulary_);
+      row.change_count = static_cast<int>(own.size());
+      row.changes = reinterpret_cast<LogitChange*>(device + change_at);
+      if (!own.empty()) std::memcpy(host + change_at, own.data(), own.size() * sizeof(LogitChange));
+      change_at += own.size() * sizeof(LogitChange);
+      if (!choice.mask.empty()) {
+        row.mask = reinterpret_cast<const std::uint32_t*>(device + mask_at);
+        // Words that the mask does not have allow nothing.
+        std::memset(host + mask_at, 0, mask_bytes);
+        std::memcpy(host + mask_at, choice.mask.data(),
+                    std::min(words, choice.mask.size()) * sizeof(std::uint32_t));
+        mask_at += mask_bytes;
+      }
+      std::construct_at(rows + r, row);
+    }
+    const std::size_t part_bytes = part.bytes(mask_bytes);
+    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
+        cudaMemcpyAsync(device, host, part_bytes, cudaMemcpyHostToDevice, stream_)));
+    const auto first = static_cast<std::int64_t>(part.first);
+    TokenChoiceArgs of_part = args;
+    of_part.logits += first * args.stride;
+    of_part.best_parts += first * kBestParts;
+    of_part.chosen += first;
+    of_part.choices = table_.as<RowChoice>();
+    of_part.bins = bins_.as<ChoiceBins>() + first;
+    of_part.lists = lists_.as<ChoiceList>() + first;
+    of_part.logprobs = logprobs_.as<RowLogprobs>() + first;
+    of_part.rows = static_cast<int>(part.rows);
+    of_part.vocabulary = vocabulary_;
+    REPLAYSSM_TRY(launch_token_choice(of_part, steps, stream_));
+    host += part_bytes;
+  }
+  return {};
 }
 
 Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArgs args) {
@@ -154,48 +230,7 @@ Status TokenChoices::launch(std::span<const TokenChoice> choices, TokenChoiceArg
     slot.alternatives.push_back(choice.top_logprobs.value_or(-1));
   }
   if (steps.draws || steps.logprobs || steps.changes) {
-    std::vector<RowChoice> rows;
-    std::vector<LogitChange> changes;
-    std::size_t masks = 0;
-    for (const TokenChoice& choice : choices) {
-      rows.push_back(numbers_of(choice, vocabulary_));
-      const auto own = changes_of(choice, vocabulary_);
-      rows.back().change_count = static_cast<int>(own.size());
-      changes.insert(changes.end(), own.begin(), own.end());
-      masks += choice.mask.empty() ? 0 : 1;
-    }
-    const std::size_t words = mask_words(vocabulary_);
-    const std::size_t changes_at = rows.size() * sizeof(RowChoice);
-    const std::size_t masks_at = changes_at + changes.size() * sizeof(LogitChange);
-    const std::size_t bytes = masks_at + masks * words * sizeof(std::uint32_t);
-    REPLAYSSM_TRY(reserve(slot, bytes));
-    std::byte* const device = table_.as<std::byte>();
-    std::byte* const host = slot.table.as<std::byte>();
-    auto* change = reinterpret_cast<LogitChange*>(device + changes_at);
-    std::size_t mask_at = masks_at;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      rows[i].changes = change;
-      change += rows[i].change_count;
-      const LogitMask mask = choices[i].mask;
-      if (mask.empty()) continue;
-      rows[i].mask = reinterpret_cast<const std::uint32_t*>(device + mask_at);
-      // Words that the mask does not have allow nothing.
-      std::memset(host + mask_at, 0, words * sizeof(std::uint32_t));
-      std::memcpy(host + mask_at, mask.data(),
-                  std::min(words, mask.size()) * sizeof(std::uint32_t));
-      mask_at += words * sizeof(std::uint32_t);
-    }
-    std::memcpy(host, rows.data(), rows.size() * sizeof(RowChoice));
-    std::memcpy(host + changes_at, changes.data(), changes.size() * sizeof(LogitChange));
-    REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
-        cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_)));
-    args.choices = table_.as<RowChoice>();
-    args.bins = bins_.as<ChoiceBins>();
-    args.lists = lists_.as<ChoiceList>();
-    args.logprobs = logprobs_.as<RowLogprobs>();
-    args.rows = slot.rows;
-    args.vocabulary = vocabulary_;
-    REPLAYSSM_TRY(launch_token_choice(args, steps, stream_));
+    REPLAYSSM_TRY(launch_parts(slot, choices, steps, args));
   }
   const auto count = choices.size();
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpyAsync(

@@ -37,7 +37,7 @@ class TokenChoices {
  private:
   // A step's numbers on the host.
   struct Slot {
-    PinnedBuffer table;     // what is sent
+    PinnedBuffer table;     // what is sent, grows
     PinnedBuffer tokens;    // [logit_rows] int
     PinnedBuffer logprobs;  // [logit_rows] RowLogprobs
     Event done;
@@ -45,7 +45,8 @@ class TokenChoices {
     std::vector<int> alternatives;  // [rows], -1: no log-probabilities
     std::vector<ChosenToken> chosen;
   };
-  Status reserve(Slot& slot, std::size_t bytes);
+  Status launch_parts(Slot& slot, std::span<const TokenChoice> choices,
+                      const TokenChoiceSteps& steps, TokenChoiceArgs args);
 
   int vocabulary_ = 0;
   cudaStream_t stream_ = nullptr;

@@ -179,13 +179,13 @@ class CudaOps final : public LinearOps {
   Status copy_slot(const StateView& states, SlotId slot, void* to, std::size_t bytes) const {
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
         cudaMemcpyAsync(to, slot_address(states, slot), bytes, cudaMemcpyDeviceToHost, stream_)));
-    return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
+    return wait_for(stream_);
   }
   Status fill_slot(const StateView& states, SlotId slot, const void* from,
                    std::size_t bytes) const {
     REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(
         cudaMemcpyAsync(slot_address(states, slot), from, bytes, cudaMemcpyHostToDevice, stream_)));
-    return REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream_));
+    return wait_for(stream_);
   }
 
   Status convolve(const ConvArgs& args, StepKind kind) {

@@ -4,11 +4,17 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "core/result.h"
 
 namespace replayssm::cuda {
+
+// Until everything that `stream` holds has happened. Every wait of the host for a stream is made
+// here; waits_for_streams() says how many there were in this process.
+Status wait_for(cudaStream_t stream);
+std::int64_t waits_for_streams();
 
 // Owns `bytes` of device memory, not initialised. Move-only. Freeing waits for the device, as
 // cudaFree does, so a buffer is not freed between the launches of a step.

@@ -70,6 +70,17 @@ class Event {
   Status record(cudaStream_t stream) const {
     return REPLAYSSM_CUDA_STATUS(cudaEventRecord(event_, stream));
   }
+  // Later work of the stream comes after the newest record().
+  Status hold_back(cudaStream_t stream) const {
+    return REPLAYSSM_CUDA_STATUS(cudaStreamWaitEvent(stream, event_, 0));
+  }
+  // Whether the newest record() is reached. Also where the device has failed: what comes next says
+  // so.
+  bool reached() const {
+    if (cudaEventQuery(event_) != cudaErrorNotReady) return true;
+    cudaGetLastError();  // or the next launch would report it
+    return false;
+  }
   // Until the newest record() is reached; at once if there was none.
   Status wait() const { return REPLAYSSM_CUDA_STATUS(cudaEventSynchronize(event_)); }
 
@@ -77,14 +88,18 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Makes room for `bytes` in both where there is less, twice as much for the next time; what they
-// held is lost. Error: as PinnedBuffer::make() and DeviceBuffer::make().
-inline Status grow(PinnedBuffer& pinned, DeviceBuffer& device, std::size_t bytes) {
+// Makes room for `bytes` where there is less, twice as much for the next time; what was held is
+// lost. Error: as PinnedBuffer::make() and DeviceBuffer::make().
+inline Status grow(PinnedBuffer& pinned, std::size_t bytes) {
   if (bytes > pinned.bytes()) {
     auto made = PinnedBuffer::make(2 * bytes);
     if (!made) return made.error();
     pinned = std::move(*made);
   }
+  return {};
+}
+inline Status grow(PinnedBuffer& pinned, DeviceBuffer& device, std::size_t bytes) {
+  REPLAYSSM_TRY(grow(pinned, bytes));
   if (bytes > device.bytes()) {
     auto made = DeviceBuffer::make(2 * bytes);
     if (!made) return made.error();

@@ -1,0 +1,107 @@
+// The CPU with memory that stands for a device's in one respect: transfers take place when the test
+// says so, or when something has to follow them. Who touches memory that is on its way gives itself
+// away by wrong numbers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/memory_space.h"
+#include "engine/device.h"
+
+namespace replayssm {
+
+class SlowTransfers final : public MemorySpace {
+ public:
+  // Lets the oldest transfer take place.
+  void progress() {
+    if (pending_.empty()) return;
+    EXPECT_TRUE(host_space().copy(pending_.front()).ok());
+    pending_.pop_front();
+    ++over_.number;
+  }
+  std::int64_t transfers() const { return newest_.number; }
+  // How often something had to follow a transfer that was not over.
+  int followed() const { return followed_; }
+
+  bool on_host() const override { return false; }
+  Result<std::byte*> allocate(std::size_t bytes) override { return host_space().allocate(bytes); }
+  void free(std::byte* data, std::size_t bytes) noexcept override {
+    host_space().free(data, bytes);
+  }
+  Status copy(std::span<const MemoryCopy> copies) override { return host_space().copy(copies); }
+  Status fill(std::span<const MemoryRegion> regions, unsigned char byte) override {
+    return host_space().fill(regions, byte);
+  }
+  // A device's host waits here.
+  Status read(std::span<const MemoryCopy> copies) override {
+    ++waits_;
+    return host_space().copy(copies);
+  }
+  Status write(std::span<const MemoryCopy> copies) override {
+    std::size_t bytes = 0;
+    for (const MemoryCopy& each : copies) bytes += each.bytes * each.count;
+    waits_ += bytes > kSmallWrite ? 1 : 0;
+    return host_space().copy(copies);
+  }
+  std::int64_t waits() const override { return waits_; }
+
+  void free_outside(std::byte* data, std::size_t bytes) noexcept override {
+    while (!pending_.empty()) progress();
+    host_space().free(data, bytes);
+  }
+  Result<Transfer> fetch(std::span<const MemoryCopy> copies) override { return begin(copies); }
+  Result<Transfer> send(std::span<const MemoryCopy> copies) override { return begin(copies); }
+  Result<Transfer> copy_beside(std::span<const MemoryCopy> copies) override {
+    return begin(copies);
+  }
+  bool over(Transfer transfer) override { return transfer <= over_; }
+  Status follow(Transfer transfer) override {
+    followed_ += over(transfer) ? 0 : 1;
+    while (!over(transfer)) progress();
+    return {};
+  }
+
+ private:
+  Result<Transfer> begin(std::span<const MemoryCopy> copies) {
+    pending_.emplace_back(copies.begin(), copies.end());
+    ++newest_.number;
+    return newest_;
+  }
+
+  std::deque<std::vector<MemoryCopy>> pending_;
+  Transfer newest_, over_;
+  std::int64_t waits_ = 0;
+  int followed_ = 0;
+};
+
+class SlowDevice final : public Device {
+ public:
+  explicit SlowDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)) {}
+
+  MemorySpace& memory() override { return memory_; }
+  LinearOps& ops() override { return cpu_->ops(); }
+  Result<std::int64_t> free_memory() const override { return cpu_->free_memory(); }
+  Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
+                                            const ModelOptions& options,
+                                            const ModelSizes& sizes) override {
+    return cpu_->load_model(directory, options, sizes);
+  }
+
+ private:
+  std::unique_ptr<Device> cpu_;
+  SlowTransfers memory_;
+};
+
+inline Result<std::unique_ptr<Device>> make_slow_device(DeviceKind kind, ThreadPool& pool) {
+  auto cpu = make_device(kind, pool);
+  if (!cpu) return cpu.error();
+  return std::unique_ptr<Device>(std::make_unique<SlowDevice>(std::move(*cpu)));
+}
+
+}  // namespace replayssm
