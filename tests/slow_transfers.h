@@ -1,18 +1,15 @@
-// The CPU with memory that stands for a device's in one respect: transfers take place when the test
-// says so, or when something has to follow them. Who touches memory that is on its way gives itself
-// away by wrong numbers.
+// The host's memory as a device's in one respect: transfers take place when the test says so, or
+// when something has to follow them. Who touches memory that is on its way gives itself away by
+// wrong numbers.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "core/memory_space.h"
-#include "engine/device.h"
 
 namespace replayssm {
 
@@ -31,7 +28,9 @@ class SlowTransfers final : public MemorySpace {
 
   bool on_host() const override { return false; }
   Result<std::byte*> allocate(std::size_t bytes) override { return host_space().allocate(bytes); }
+  // As a device does, it waits.
   void free(std::byte* data, std::size_t bytes) noexcept override {
+    while (!pending_.empty()) progress();
     host_space().free(data, bytes);
   }
   Status copy(std::span<const MemoryCopy> copies) override { return host_space().copy(copies); }
@@ -51,10 +50,7 @@ class SlowTransfers final : public MemorySpace {
   }
   std::int64_t waits() const override { return waits_; }
 
-  void free_outside(std::byte* data, std::size_t bytes) noexcept override {
-    while (!pending_.empty()) progress();
-    host_space().free(data, bytes);
-  }
+  void free_outside(std::byte* data, std::size_t bytes) noexcept override { free(data, bytes); }
   Result<Transfer> fetch(std::span<const MemoryCopy> copies) override { return begin(copies); }
   Result<Transfer> send(std::span<const MemoryCopy> copies) override { return begin(copies); }
   Result<Transfer> copy_beside(std::span<const MemoryCopy> copies) override {
@@ -79,29 +75,5 @@ class SlowTransfers final : public MemorySpace {
   std::int64_t waits_ = 0;
   int followed_ = 0;
 };
-
-class SlowDevice final : public Device {
- public:
-  explicit SlowDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)) {}
-
-  MemorySpace& memory() override { return memory_; }
-  LinearOps& ops() override { return cpu_->ops(); }
-  Result<std::int64_t> free_memory() const override { return cpu_->free_memory(); }
-  Result<std::unique_ptr<Model>> load_model(const std::filesystem::path& directory,
-                                            const ModelOptions& options,
-                                            const ModelSizes& sizes) override {
-    return cpu_->load_model(directory, options, sizes);
-  }
-
- private:
-  std::unique_ptr<Device> cpu_;
-  SlowTransfers memory_;
-};
-
-inline Result<std::unique_ptr<Device>> make_slow_device(DeviceKind kind, ThreadPool& pool) {
-  auto cpu = make_device(kind, pool);
-  if (!cpu) return cpu.error();
-  return std::unique_ptr<Device>(std::make_unique<SlowDevice>(std::move(*cpu)));
-}
 
 }  // namespace replayssm

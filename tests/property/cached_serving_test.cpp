@@ -10,7 +10,7 @@
 #include "block_drafter_options.h"
 #include "draft_head.h"
 #include "rounds.h"
-#include "slow_transfers.h"
+#include "slow_device.h"
 #include "small_engine.h"
 #include "test_checkpoint.h"
 

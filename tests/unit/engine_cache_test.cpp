@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "cached_engine.h"
-#include "slow_transfers.h"
+#include "slow_device.h"
 
 namespace replayssm {
 namespace {
