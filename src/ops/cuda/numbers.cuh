@@ -29,9 +29,25 @@ __device__ __forceinline__ float narrow<float>(float x) {
   return x;
 }
 
+// Two numbers as sums of kParts bf16 numbers, the largest first: pairs, `x0` in the lower halves.
+// Three hold every fp32 number exactly, but for the extremes of the exponent; two are right to
+// 2^-17.
+template <int kParts>
+__device__ __forceinline__ void split(float x0, float x1, uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int p = 0; p < kParts; ++p) {
+    parts[p] = ptx::pack_bf16(x0, x1);
+    x0 -= low_half(parts[p]);
+    x1 -= high_half(parts[p]);
+  }
+}
+
 // `a` where the mask is all ones, `b` where it is zero: one instruction, and no branch.
 __device__ __forceinline__ uint32_t choose(uint32_t mask, uint32_t a, uint32_t b) {
   return (a & mask) | (b & ~mask);
+}
+__device__ __forceinline__ float choose(uint32_t mask, float a, float b) {
+  return __uint_as_float(choose(mask, __float_as_uint(a), __float_as_uint(b)));
 }
 __device__ __forceinline__ uint4 choose(uint32_t mask, const uint4& a, const uint4& b) {
   return {choose(mask, a.x, b.x), choose(mask, a.y, b.y), choose(mask, a.z, b.z),

@@ -45,7 +45,7 @@ struct RowOutput {
   __device__ __forceinline__ void next(bool stores_d, State d, bool stores_output, float o) {
     char* const to = ring + static_cast<unsigned>(ring_row & ring_mask) *
                                 static_cast<unsigned>(kValueDim * sizeof(State));
-    if constexpr (Layout::kMma) {
+    if constexpr (sizeof(State) == 2) {
       ptx::store_where(stores_d, reinterpret_cast<uint16_t*>(to), d.bits);
     } else {
       ptx::store_where(stores_d, reinterpret_cast<float*>(to), d);
@@ -80,11 +80,7 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
     folding.head_decay = decays.total;
     write_weights<Layout>(decays, scratch.weights[warp]);
   }
-  if constexpr (Layout::kMma) {
-    product_mma<Layout, true, false>(stage, InputFragments{}, warp, &folding);
-  } else {
-    product_fma<Layout, true, false>(stage, float4{}, float4{}, warp, &folding);
-  }
+  fold_warp_rows<Layout>(stage, warp, folding);
   ptx::sync_warp();
 }
 
@@ -264,12 +260,19 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
     values = segment.v + segment.first_row * Layout::kRows + value;
   }
   const int count = segment.count;
+  float* const products = scratch.products[Layout::kMma ? warp : 0];
+  if constexpr (Layout::kProductsAhead) {
+    if (has_state) segment_products(state, segment, products);
+  }
 #pragma unroll 1
   for (int first = 0; first < count; first += kGroup) {
     GroupSums<Layout> sums{};
-    if (has_state) {
-      sums = group_products(state, segment, first, scratch.exchange + exchange_at,
-                            scratch.products[Layout::kMma ? warp : 0]);
+    if constexpr (Layout::kProductsAhead) {
+      if (has_state) sums = load_sums<Layout>(products + first * 2 * kRows);
+    } else {
+      if (has_state) {
+        sums = group_products(state, segment, first, scratch.exchange + exchange_at, products);
+      }
     }
     const float* const factors = scratch.factors[0] + segment.first_column + first;
     const auto four = [&](int factor) {

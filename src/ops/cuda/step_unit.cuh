@@ -37,8 +37,27 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
   const int lane = ptx::lane();
   const int first_row = warp * Layout::kRowsPerWarp;
   const float d_norm = Layout::kKda ? d : d * key_norm;  // GDN multiplies the raw key
-  if constexpr (Layout::kMma) {
-    const int g = lane >> 2, t = lane & 3;
+  const int g = lane >> 2, t = lane & 3;
+  if constexpr (Layout::kMma && Layout::kStateParts > 1) {
+    // The fold of a single record, so that the bits are those of a fold block of one.
+    WarpCorrections<Layout> corrections{};
+    static_assert(WarpCorrections<Layout>::kTiles == 1);
+#pragma unroll
+    for (int half = 0; half < Layout::kRowsPerWarp / 8; ++half) {
+      const float row_d = ptx::shuffle(d_norm, 8 * half + g);
+      split(t == 0 ? row_d : 0.0f, 0.0f, corrections.tiles[0].parts[0][half]);
+    }
+    const FoldOperands<Layout> folding{{stage.k, nullptr, nullptr, nullptr},
+                                       nullptr,
+                                       head_decay,
+                                       nullptr,
+                                       1,
+                                       unit.has_state != 0,
+                                       unit.first_value,
+                                       static_cast<State*>(unit.state_out)};
+    product_mma<Layout, true, false>(stage, InputFragments{}, warp, &folding, corrections);
+    return;
+  } else if constexpr (Layout::kMma) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int column = (c ^ (g & 1)) * kChunkColumns + t * 8;
@@ -70,12 +89,9 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
     }
   } else {
     const int column = lane * 4;
-    float4 k = widen4(stage.k + column);
-    float4 a{head_decay, head_decay, head_decay, head_decay};
-    if constexpr (Layout::kKda) {
-      k = scaled(k, {key_norm, key_norm, key_norm, key_norm});
-      a = *reinterpret_cast<const float4*>(channel_decay + column);
-    }
+    const float4 k =
+        scaled(widen4(stage.k + column), {key_norm, key_norm, key_norm, key_norm});
+    const float4 a = *reinterpret_cast<const float4*>(channel_decay + column);
 #pragma unroll
     for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
       const float row_d = ptx::shuffle(d_norm, r);
@@ -97,21 +113,19 @@ __device__ __forceinline__ RowProducts state_products(typename Layout::Stage& st
                                                       const InputFragments& raw, int warp,
                                                       const FoldOperands<Layout>* fold) {
   if constexpr (Layout::kMma) {
+    InputFragments x;
     if constexpr (Layout::kKda) {
-      return product_mma<Layout, kFold, true>(stage, load_decayed<Layout>(exchange), warp, fold);
+      x = load_decayed<Layout>(exchange);
     } else {
-      return product_mma<Layout, kFold, true>(stage, raw, warp, fold);
+      x = kFold ? raw : turned_inputs<Layout>(raw);
     }
+    WarpCorrections<Layout> d;
+    if constexpr (kFold) d = load_warp_corrections<Layout>(*fold, warp);
+    return product_mma<Layout, kFold, true>(stage, x, warp, fold, d);
   } else {
     const int column = ptx::lane() * 4;
-    float4 k, q;
-    if constexpr (Layout::kKda) {
-      k = *reinterpret_cast<const float4*>(exchange.decayed_f32 + column);
-      q = *reinterpret_cast<const float4*>(exchange.decayed_f32 + kKeyDim + column);
-    } else {
-      k = widen4(stage.k + column);
-      q = widen4(stage.q + column);
-    }
+    const float4 k = *reinterpret_cast<const float4*>(exchange.decayed_f32 + column);
+    const float4 q = *reinterpret_cast<const float4*>(exchange.decayed_f32 + kKeyDim + column);
     return product_fma<Layout, kFold, true>(stage, k, q, warp, fold);
   }
 }

@@ -33,7 +33,12 @@ struct WindowLayout {
   static constexpr int kWarps = kUnitRows / kRowsPerWarp;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
-  static constexpr bool kMma = sizeof(StateType) == 2;
+  // As many bf16 numbers make one of the state's, as the matrix units take it.
+  static constexpr int kStateParts = sizeof(StateType) == 2 ? 1 : 3;
+  // Products and folds on the matrix units; otherwise, KDA with fp32 states, FMAs.
+  static constexpr bool kMma = !kKda || kStateParts == 1;
+  // A segment's products with the state are all made before its tokens are solved.
+  static constexpr bool kProductsAhead = kMma && kStateParts > 1;
   static constexpr int kUnitBatch = 8;
   static constexpr int kUnitTable = 2 * kUnitBatch;
   // L + T - 1 pending records and T tokens, in whole tiles of eight.
@@ -92,7 +97,8 @@ struct WindowLayout {
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: a group's products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps]
+                                [2 * kRowsPerWarp * (kProductsAhead ? kWindow : kTokenGroup)];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };

@@ -105,39 +105,50 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   return end;
 }
 
-// A warp's value rows of the state in its registers: as tiles, or for fp32 states four columns of
-// every row a lane.
+// A warp's value rows of the state: in its registers as tiles; GDN with fp32 states, in the stage;
+// KDA with fp32 states, in registers, four columns of every row a lane.
 template <class Layout>
 struct StateTiles {
   static constexpr int kTiles = Layout::kRowsPerWarp / 16;
   StateTile tiles[kTiles];
 };
 template <class Layout>
+struct StateInStage {
+  const float* rows;
+};
+template <class Layout>
 struct StateColumns {
   float4 rows[Layout::kRowsPerWarp];
 };
 template <class Layout>
-using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
+using StateRows = std::conditional_t<
+    !Layout::kMma, StateColumns<Layout>,
+    std::conditional_t<Layout::kStateParts == 1, StateTiles<Layout>, StateInStage<Layout>>>;
 
 // From the stage; zero without a state.
 template <class Layout>
 __device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::Stage& stage,
                                                         int warp, bool has_state) {
   StateRows<Layout> state{};
-  if (!has_state) return state;
   const typename Layout::State* const rows = stage.state + warp * Layout::kRowsPerWarp * kKeyDim;
-  if constexpr (Layout::kMma) {
-#pragma unroll
-    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      state.tiles[m] = load_tile(rows + 16 * m * kKeyDim);
-    }
+  if constexpr (Layout::kProductsAhead) {
+    state.rows = rows;
+    return state;
   } else {
+    if (!has_state) return state;
+    if constexpr (Layout::kMma) {
 #pragma unroll
-    for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
-      state.rows[r] = *reinterpret_cast<const float4*>(rows + r * kKeyDim + ptx::lane() * 4);
+      for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
+        state.tiles[m] = load_tile(rows + 16 * m * kKeyDim);
+      }
+    } else {
+#pragma unroll
+      for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
+        state.rows[r] = *reinterpret_cast<const float4*>(rows + r * kKeyDim + ptx::lane() * 4);
+      }
     }
+    return state;
   }
-  return state;
 }
 
 // Sums of a value row with the keys and with the queries of a group of tokens: of 32 rows a warp,
@@ -147,6 +158,22 @@ struct GroupSums {
   static constexpr int kSets = Layout::kRowsPerWarp / 16;
   float token[kSets][Layout::kTokenGroup];
 };
+
+// Of a group, from where products are left for the lanes of their rows.
+template <class Layout>
+__device__ __forceinline__ GroupSums<Layout> load_sums(const float* products) {
+  GroupSums<Layout> sums;
+#pragma unroll
+  for (int set = 0; set < GroupSums<Layout>::kSets; ++set) {
+    const float4 x = *reinterpret_cast<const float4*>(
+        products + (set * Layout::kRowsPerWarp + ptx::lane()) * Layout::kTokenGroup);
+    sums.token[set][0] = x.x;
+    sums.token[set][1] = x.y;
+    sums.token[set][2] = x.z;
+    sums.token[set][3] = x.w;
+  }
+  return sums;
+}
 
 // The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
 // do not exist is any number. `exchange` is that of the segment's first token.
@@ -194,20 +221,57 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
     }
   }
   ptx::sync_warp();
-  GroupSums<Layout> sums;
-#pragma unroll
-  for (int set = 0; set < GroupSums<Layout>::kSets; ++set) {
-    const float4 x = *reinterpret_cast<const float4*>(products + (set * kRows + ptx::lane()) * 4);
-    sums.token[set][0] = x.x;
-    sums.token[set][1] = x.y;
-    sums.token[set][2] = x.z;
-    sums.token[set][3] = x.w;
-  }
+  const GroupSums<Layout> sums = load_sums<Layout>(products);
   ptx::sync_warp();
   return sums;
 }
 
-// fp32 states, token after token.
+// GDN with fp32 states. All products of a segment in one pass over the state, in whose course every
+// number of it is taken apart once; groups of four tokens lie one behind the other in `products`.
+template <class Layout>
+__device__ __forceinline__ void segment_products(const StateInStage<Layout>& state,
+                                                 const Segment<Layout>& segment, float* products) {
+  constexpr int kGroups = Layout::kTokens / Layout::kTokenGroup;
+  constexpr int kRows = Layout::kRowsPerWarp, kGroupSums = 2 * kRows * Layout::kTokenGroup;
+  static_assert(kRows == 16);
+  const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
+  const bool odd = (g & 1) != 0;
+  // Columns of the B operand: key and query of each of four tokens.
+  const bf16* const row = (odd ? segment.query(0) : segment.key(0)) + t * 8;
+  const float* const upper = state.rows + g * kKeyDim + t * 8;
+  StateSums<Layout::kStateParts> sums[kGroups];
+#pragma unroll 1
+  for (int c = 0; c < kChunks; c += 2) {
+    ChunkOperand<Layout::kStateParts> a[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float* const from = upper + (c + i) * kChunkColumns;
+      a[i] = operand_of(load_columns(from), load_columns(from + 8 * kKeyDim));
+    }
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      if (n * Layout::kTokenGroup >= segment.count) continue;
+      const int token = min(n * Layout::kTokenGroup + (g >> 1), segment.count - 1);
+      uint4 b[2];
+      load_chunk_pair(row + token * kKeyDim + c * kChunkColumns, odd, b[0], b[1]);
+      sums[n].multiply(a[0], c, b[0]);
+      sums[n].multiply(a[1], c + 1, b[1]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kGroups; ++n) {
+    if (n * Layout::kTokenGroup >= segment.count) continue;
+    float* const to = products + n * kGroupSums + g * 4 + t;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      to[8 * half * 4] = sums[n].total(2 * half);
+      to[(8 * half + kRows) * 4] = sums[n].total(2 * half + 1);
+    }
+  }
+  ptx::sync_warp();
+}
+
+// KDA with fp32 states, token after token.
 template <class Layout>
 __device__ __forceinline__ GroupSums<Layout> group_products(
     const StateColumns<Layout>& state, const Segment<Layout>& segment, int first,
@@ -217,15 +281,9 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
   GroupSums<Layout> sums{};
 #pragma unroll 1
   for (int i = 0; i < Layout::kTokenGroup && first + i < segment.count; ++i) {
-    float4 k, q;
-    if constexpr (Layout::kKda) {
-      const float* const decayed = exchange[first + i].decayed_f32 + column;
-      k = *reinterpret_cast<const float4*>(decayed);
-      q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
-    } else {
-      k = widen4(segment.key(first + i) + column);
-      q = widen4(segment.query(first + i) + column);
-    }
+    const float* const decayed = exchange[first + i].decayed_f32 + column;
+    const float4 k = *reinterpret_cast<const float4*>(decayed);
+    const float4 q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
     float partial[32];  // [key, query][row]
 #pragma unroll
     for (int r = 0; r < 16; ++r) {
