@@ -43,12 +43,12 @@ struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, 
   static constexpr std::size_t bytes(int, int) { return sizeof(Shared); }
 };
 
-// GDN with a bf16 state: kWarps warps walk the chunk with their rows of the state in registers, and
-// kHelpers warps ahead of them compute, block by block, what does not depend on the state.
-template <int kRecordTile, int kUnitRows>
+// GDN: kWarps warps walk the chunk with their rows of the state in registers, and kHelpers warps
+// ahead of them compute, block by block, what does not depend on the state.
+template <class StateType, int kRecordTile, int kUnitRows>
 struct TiledChunkLayout
-    : WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true> {
-  using Window = WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true>;
+    : WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true> {
+  using Window = WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true>;
   static constexpr bool kRepresentative = true;
   static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
   static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;
@@ -59,7 +59,7 @@ struct TiledChunkLayout
   // decay and fold_keys of the block's fold are in the first one.
   struct Block {
     alignas(128) bf16 keys[kRecordTile * kKeyDim];
-    alignas(128) bf16 corrections[kRecordTile * kValueDim];  // the unit's columns only
+    alignas(128) StateType corrections[kRecordTile * kValueDim];  // the unit's columns only
     alignas(128) bf16 q[kRecordTile * kKeyDim];
     alignas(128) bf16 v[kRecordTile * kUnitRows];
     float gates[kRecordTile];

@@ -152,9 +152,12 @@ __device__ __forceinline__ void store_columns(const EightColumns<float>& columns
 }
 
 // Folds into a block of 16 rows and 32 columns, held as loaded: upper holds row g of it, lower row
-// g + 8, both columns 8 t .. 8 t + 7 of `chunk`. The matrix units cut sums off instead of rounding
-// them. So what is added to an fp32 state is summed by itself, smallest parts first: otherwise
-// every fold would make the whole state a little smaller.
+// g + 8, both columns 8 t .. 8 t + 7 of `chunk`.
+//
+// The matrix units cut sums off instead of rounding them. So what is added to an fp32 state is
+// summed by itself: otherwise every fold would make the whole state a little smaller. And the
+// largest parts are summed apart from the others: of a single record both sums are exact, so that
+// their sum is the rounded product, as packed_step has it.
 template <class Layout, int kTiles>
 __device__ __forceinline__ void fold_chunk(
     const StagedRecords<Layout>& staged, const CorrectionFragments<Layout> (&d)[kTiles],
@@ -173,6 +176,7 @@ __device__ __forceinline__ void fold_chunk(
     const float a0 = Layout::kKda ? channel_decay[own] : head_decay;
     const float a1 = Layout::kKda ? channel_decay[own + 1] : head_decay;
     float c[kTiles][4] = {};
+    [[maybe_unused]] float large[kTiles][4] = {};
     if constexpr (!kApart) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
@@ -193,7 +197,8 @@ __device__ __forceinline__ void fold_chunk(
 #pragma unroll
           for (int n = 0; n < kParts; ++n) {
             const int p = kApart ? kParts - 1 - n : n;
-            ptx::mma(c[m], x[0][p], x[1][p], x[2][p], x[3][p], k.high[0], k.high[1]);
+            ptx::mma(kApart && p == 0 ? large[m] : c[m], x[0][p], x[1][p], x[2][p], x[3][p],
+                     k.high[0], k.high[1]);
           }
           if constexpr (Layout::kKda) {
             ptx::mma(c[m], x[0][0], x[1][0], x[2][0], x[3][0], k.low[0], k.low[1]);
@@ -205,10 +210,10 @@ __device__ __forceinline__ void fold_chunk(
     for (int m = 0; m < kTiles; ++m) {
       if constexpr (kApart) {
         const float2 u = upper[m].pair(i), l = lower[m].pair(i);
-        c[m][0] = fmaf(a0, u.x, c[m][0]);
-        c[m][1] = fmaf(a1, u.y, c[m][1]);
-        c[m][2] = fmaf(a0, l.x, c[m][2]);
-        c[m][3] = fmaf(a1, l.y, c[m][3]);
+        c[m][0] = fmaf(a0, u.x, large[m][0] + c[m][0]);
+        c[m][1] = fmaf(a1, u.y, large[m][1] + c[m][1]);
+        c[m][2] = fmaf(a0, l.x, large[m][2] + c[m][2]);
+        c[m][3] = fmaf(a1, l.y, large[m][3] + c[m][3]);
       }
       upper[m].set_pair(i, c[m][0], c[m][1]);
       lower[m].set_pair(i, c[m][2], c[m][3]);

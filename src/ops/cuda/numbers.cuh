@@ -54,12 +54,13 @@ __device__ __forceinline__ uint4 choose(uint32_t mask, const uint4& a, const uin
           choose(mask, a.w, b.w)};
 }
 
-// Element of row `row` and column `column` of bf16 rows whose pieces of 16 bytes are exchanged, in
-// a way that repeats every eight rows: where rows all begin at the same bank, eight rows' pieces of
-// one column, and four neighbouring pieces of two rows, still lie in different banks.
-template <int kColumns>
+// Element of row `row` and column `column` of rows whose pieces of eight elements are exchanged, in
+// a way that repeats every eight rows. Where rows all begin at the same bank, these still lie in
+// different ones: of bf16 rows eight rows' pieces of one column, and four neighbouring pieces of
+// two rows; of fp32 rows the pieces of four neighbouring rows, and of every other one of eight.
+template <int kColumns, class T = bf16>
 __device__ __forceinline__ int swizzled(int row, int column) {
-  return row * kColumns + (column ^ ((row & 1) << 5 | (row & 6) << 2));
+  return row * kColumns + (column ^ (row & 1) << (sizeof(T) == 2 ? 5 : 4) ^ (row & 6) << 2);
 }
 
 // The decay of one token from its log gate <= 0. Over several tokens decays are multiplied, newest

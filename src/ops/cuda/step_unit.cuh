@@ -37,27 +37,8 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
   const int lane = ptx::lane();
   const int first_row = warp * Layout::kRowsPerWarp;
   const float d_norm = Layout::kKda ? d : d * key_norm;  // GDN multiplies the raw key
-  const int g = lane >> 2, t = lane & 3;
-  if constexpr (Layout::kMma && Layout::kStateParts > 1) {
-    // The fold of a single record, so that the bits are those of a fold block of one.
-    WarpCorrections<Layout> corrections{};
-    static_assert(WarpCorrections<Layout>::kTiles == 1);
-#pragma unroll
-    for (int half = 0; half < Layout::kRowsPerWarp / 8; ++half) {
-      const float row_d = ptx::shuffle(d_norm, 8 * half + g);
-      split(t == 0 ? row_d : 0.0f, 0.0f, corrections.tiles[0].parts[0][half]);
-    }
-    const FoldOperands<Layout> folding{{stage.k, nullptr, nullptr, nullptr},
-                                       nullptr,
-                                       head_decay,
-                                       nullptr,
-                                       1,
-                                       unit.has_state != 0,
-                                       unit.first_value,
-                                       static_cast<State*>(unit.state_out)};
-    product_mma<Layout, true, false>(stage, InputFragments{}, warp, &folding, corrections);
-    return;
-  } else if constexpr (Layout::kMma) {
+  if constexpr (sizeof(State) == 2) {
+    const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int column = (c ^ (g & 1)) * kChunkColumns + t * 8;
@@ -88,18 +69,28 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
       }
     }
   } else {
+    // Other lanes have read these numbers for the products.
+    if constexpr (Layout::kMma) ptx::sync_warp();
     const int column = lane * 4;
-    const float4 k =
-        scaled(widen4(stage.k + column), {key_norm, key_norm, key_norm, key_norm});
-    const float4 a = *reinterpret_cast<const float4*>(channel_decay + column);
+    float4 k = widen4(stage.k + column);
+    float4 a{head_decay, head_decay, head_decay, head_decay};
+    if constexpr (Layout::kKda) {
+      k = scaled(k, {key_norm, key_norm, key_norm, key_norm});
+      a = *reinterpret_cast<const float4*>(channel_decay + column);
+    }
 #pragma unroll
     for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
       const float row_d = ptx::shuffle(d_norm, r);
       const int at = (first_row + r) * kKeyDim + column;
       float4 s =
           unit.has_state ? *reinterpret_cast<const float4*>(stage.state + at) : float4{0, 0, 0, 0};
-      s = scaled(s, a);
-      add_outer(s, row_d, k);
+      if constexpr (Layout::kKda) {  // as fold_rows
+        s = scaled(s, a);
+        add_outer(s, row_d, k);
+      } else {  // as fold_chunk of one record
+        s = {fmaf(a.x, s.x, row_d * k.x), fmaf(a.y, s.y, row_d * k.y), fmaf(a.z, s.z, row_d * k.z),
+             fmaf(a.w, s.w, row_d * k.w)};
+      }
       *reinterpret_cast<float4*>(stage.state + at) = s;
     }
   }

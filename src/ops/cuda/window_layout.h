@@ -22,9 +22,10 @@ struct WindowLayout {
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr bool kTiled = kTiles;
-  // GDN with bf16 states: rows of keys and queries are swizzled, in tiles those of values and
-  // corrections too, and the state is folded in registers (state_tile.cuh).
-  static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
+  // GDN with bf16 states or in tiles: rows of keys and queries are swizzled, in tiles those of
+  // values and corrections too, and the state is folded in registers (state_tile.cuh).
+  static constexpr bool kSwizzled =
+      kGateKind == GateKind::gdn && (sizeof(StateType) == 2 || kTiles);
   // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
@@ -38,7 +39,7 @@ struct WindowLayout {
   // Products and folds on the matrix units; otherwise, KDA with fp32 states, FMAs.
   static constexpr bool kMma = !kKda || kStateParts == 1;
   // A segment's products with the state are all made before its tokens are solved.
-  static constexpr bool kProductsAhead = kMma && kStateParts > 1;
+  static constexpr bool kProductsAhead = kMma && kStateParts > 1 && !kTiles;
   static constexpr int kUnitBatch = 8;
   static constexpr int kUnitTable = 2 * kUnitBatch;
   // L + T - 1 pending records and T tokens, in whole tiles of eight.

@@ -110,7 +110,7 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
 template <class Layout>
 struct StateTiles {
   static constexpr int kTiles = Layout::kRowsPerWarp / 16;
-  StateTile tiles[kTiles];
+  StateTile<typename Layout::State> tiles[kTiles];
 };
 template <class Layout>
 struct StateInStage {
