@@ -163,8 +163,9 @@ TEST(CudaPlan, AChunkHasABlockOfTheGridForEachUnit) {
           ASSERT_TRUE(plan.ok()) << plan.error().message;
           EXPECT_EQ(plan->blocks * plan->unit_rows, entries * g.heads.value_heads * kValueDim);
           EXPECT_FALSE(plan->overlap);
-          // Two share a multiprocessor but for L = 32.
-          if (block <= 16) {
+          // Two find room in a multiprocessor's shared memory but for L = 32 and, where there are
+          // registers for one only, GDN with fp32 states.
+          if (block <= 16 && !(gate == GateKind::gdn && state == DType::f32)) {
             EXPECT_LE(2 * (plan->shared_bytes + kH200.shared_bytes_reserved),
                       kH200.shared_bytes_per_multiprocessor)
                 << entries << " " << block;

@@ -51,7 +51,15 @@ struct TiledChunkLayout
   using Window = WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true>;
   static constexpr bool kRepresentative = true;
   static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
-  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;
+  // Four warps in the producer's place, of which one copies, so that the registers can be dealt out
+  // anew: those of four warps change together.
+  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 128;
+  static constexpr int kWalkerRegisters = kUnitRows == 64 ? 232 : 168;
+  static constexpr int kHelperRegisters = kUnitRows == 64 ? 112 : 120;
+  static constexpr int kProducerRegisters = 56;
+  static_assert(Window::kThreads * kWalkerRegisters + 32 * kHelpers * kHelperRegisters +
+                    128 * kProducerRegisters <=
+                65536);
   static constexpr int kSegments = (kRecordTile + kChunkSegment - 1) / kChunkSegment;  // of a block
   static constexpr int kBlocks = kRecordTile <= 16 ? 4 : 3;  // in shared memory
 

@@ -331,14 +331,20 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
     }
-  } else if (warp == ptx::threads() / 32 - 1) {
-    produce_chunk<Layout>(args, unit, shared);
   } else if constexpr (Layout::kTiled) {
-    if (warp >= Layout::kWarps) {
+    constexpr int kProducer = Layout::kWarps + Layout::kHelpers;
+    if (warp < Layout::kWarps) {
+      ptx::take_registers<Layout::kWalkerRegisters>();
+      walk_chunk<Layout>(args, unit, shared, warp);
+    } else if (warp < kProducer) {
+      ptx::give_registers<Layout::kHelperRegisters>();
       help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
     } else {
-      walk_chunk<Layout>(args, unit, shared, warp);
+      ptx::give_registers<Layout::kProducerRegisters>();
+      if (warp == kProducer) produce_chunk<Layout>(args, unit, shared);
     }
+  } else if (warp == Layout::kWarps) {
+    produce_chunk<Layout>(args, unit, shared);
   } else {
     consume_chunk<Layout>(args, unit, shared, warp);
   }
