@@ -405,6 +405,7 @@ inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t* bar
   const emulated::Unobserved counting;
   copied_bytes += bytes;
 }
+inline void prefetch_block(const void* from, uint32_t bytes) { check_copy(from, from, bytes); }
 inline void copy_small(void* to, const void* from, uint32_t bytes) {
   for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
     copy_piece(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);

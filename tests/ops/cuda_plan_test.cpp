@@ -126,8 +126,9 @@ TEST(CudaPlan, AWindowsBlockHasAsManyGroupsAsItsMultiprocessorHolds) {
   EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).threads, 32 * (3 * 4 + 4));
   EXPECT_EQ(plan_of(GateKind::kda, DType::bf16, 4).groups, 2);
   EXPECT_EQ(plan_of(GateKind::kda, DType::bf16, 4).threads, 32 * (2 * 8 + 4));
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::f32, 16).groups, 3);
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::f32, 16).unit_rows, 128);
   // Where stages are too large for three groups there are two, not one.
-  EXPECT_EQ(plan_of(GateKind::gdn, DType::f32, 16).groups, 2);
   EXPECT_EQ(plan_of(GateKind::kda, DType::f32, 8).groups, 2);
 }
 

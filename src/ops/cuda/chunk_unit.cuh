@@ -268,8 +268,8 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   const int row = warp * 16;
   using State = typename Layout::State;
-  StateTile<State> state[1] = {};
-  if (unit.has_state) state[0] = load_tile(static_cast<const State*>(unit.state) + row * kKeyDim);
+  TileOf<State> state{};
+  if (unit.has_state) state = load_tile(static_cast<const State*>(unit.state) + row * kKeyDim);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -281,7 +281,7 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       TileSums<Layout> sums{};
-      tile_products(state[0], segment, sums);
+      tile_products(state, segment, sums);
       solve_tile(segment, unit.first_value, block.segments[s], warp,
                  TileOutput(args, unit, token, row), sums,
                  [&](int i, int value, const RowPair<State>& d) {
@@ -292,11 +292,9 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tiles<Layout>(
-          {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
-          unit.first_value + row, scratch, scratch.decay[0],
-          [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count) store_tile(state[0], static_cast<State*>(unit.state_out) + row * kKeyDim);
+      fold_tile<Layout>({block.keys, block.corrections, block.gates, block.key_scales}, block_size,
+                        unit.first_value + row, scratch, scratch.decay[0], state);
+      if (b + 2 == count) store_tile(state, static_cast<State*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }

@@ -48,9 +48,13 @@ __device__ __forceinline__ CorrectionFragments<Layout> load_corrections(
     for (int i = 0; i < 4; ++i) {
       if (Layout::kRowsPerWarp < 16 && (i & 1) != 0) continue;
       const int j = 16 * step + 2 * t + (i >> 1) * 8;
-      const State* const d = staged.corrections + j * kValueDim + first_value + g + (i & 1) * 8;
-      const float d0 = j < records ? widen(d[0]) : 0.0f;
-      const float d1 = j + 1 < records ? widen(d[kValueDim]) : 0.0f;
+      const int value = first_value + g + (i & 1) * 8;
+      const auto d = [&](int record) {
+        const int at = Layout::kTiled ? swizzled<kValueDim, State>(record, value)
+                                      : record * kValueDim + value;
+        return record < records ? widen(staged.corrections[at]) : 0.0f;
+      };
+      const float d0 = d(j), d1 = d(j + 1);
       if constexpr (Layout::kKda) {
         split(d0, d1, f.parts[step][i]);
       } else {
@@ -151,6 +155,13 @@ __device__ __forceinline__ void store_columns(const EightColumns<float>& columns
   *reinterpret_cast<float4*>(to + (early ^ 4)) = float4{x[4], x[5], x[6], x[7]};
 }
 
+// In pair i a lane holds columns 8 t + 2 i and 8 t + 2 i + 1 of a chunk: those are what the mma
+// calls columns 2 t and 2 t + 1, so its column g is this one.
+__device__ __forceinline__ int fold_column(int chunk, int i) {
+  const int g = ptx::lane() >> 2;
+  return chunk * kChunkColumns + (g >> 1) * 8 + 2 * i + (g & 1);
+}
+
 // Folds into a block of 16 rows and 32 columns, held as loaded: upper holds row g of it, lower row
 // g + 8, both columns 8 t .. 8 t + 7 of `chunk`.
 //
@@ -158,20 +169,17 @@ __device__ __forceinline__ void store_columns(const EightColumns<float>& columns
 // summed by itself: otherwise every fold would make the whole state a little smaller. And the
 // largest parts are summed apart from the others: of a single record both sums are exact, so that
 // their sum is the rounded product, as packed_step has it.
-template <class Layout, int kTiles>
+// keys(step, i) is the B operand of 16 records and the columns fold_column(chunk, i).
+template <class Layout, int kTiles, class Keys>
 __device__ __forceinline__ void fold_chunk(
-    const StagedRecords<Layout>& staged, const CorrectionFragments<Layout> (&d)[kTiles],
-    float head_decay, const float* channel_decay, int records, int chunk,
-    EightColumns<typename Layout::State> (&upper)[kTiles],
+    const CorrectionFragments<Layout> (&d)[kTiles], float head_decay, const float* channel_decay,
+    int records, int chunk, Keys&& keys, EightColumns<typename Layout::State> (&upper)[kTiles],
     EightColumns<typename Layout::State> (&lower)[kTiles]) {
   constexpr int kParts = CorrectionFragments<Layout>::kParts;
   constexpr bool kApart = Layout::kStateParts > 1;
-  const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
+  const int t = ptx::lane() & 3;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    // In pair i a lane holds columns 8 t + 2 i and 8 t + 2 i + 1: those are what the mma calls
-    // columns 2 t and 2 t + 1, so its column g is this one.
-    const int column = chunk * kChunkColumns + (g >> 1) * 8 + 2 * i + (g & 1);
     const int own = chunk * kChunkColumns + t * 8 + 2 * i;
     const float a0 = Layout::kKda ? channel_decay[own] : head_decay;
     const float a1 = Layout::kKda ? channel_decay[own + 1] : head_decay;
@@ -190,7 +198,7 @@ __device__ __forceinline__ void fold_chunk(
 #pragma unroll
     for (int step = 0; step < CorrectionFragments<Layout>::kSteps; ++step) {
       if (16 * step < records) {
-        const KeyFragment k = load_keys<Layout>(staged, records, step, column);
+        const KeyFragment k = keys(step, i);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           const uint32_t(&x)[4][kParts] = d[m].parts[step];

@@ -48,7 +48,8 @@ auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
     if (plan.state == DType::bf16) {
       return visit(WindowLayout<kGate, bf16, kRecordTile, 128, kWindow>{});
     }
-    return visit(WindowLayout<kGate, float, kRecordTile, 64, kWindow>{});
+    constexpr int kRows = kGate == GateKind::gdn ? 128 : 64;
+    return visit(WindowLayout<kGate, float, kRecordTile, kRows, kWindow>{});
   };
   if (plan.record_tile == 32) return with_sizes.template operator()<32, 16>();
   switch (plan.window) {

@@ -163,8 +163,11 @@ __device__ __forceinline__ RowProducts product_mma(typename Layout::Stage& stage
       if constexpr (kLower) lower[m] = load(s + 8 * kKeyDim);
     }
     if constexpr (kFold) {
-      fold_chunk<Layout, kTiles>(fold->staged, d.tiles, fold->head_decay, fold->channel_decay,
-                                 fold->records, c, upper, lower);
+      const auto keys = [&](int step, int i) {
+        return load_keys<Layout>(fold->staged, fold->records, step, fold_column(c, i));
+      };
+      fold_chunk<Layout, kTiles>(d.tiles, fold->head_decay, fold->channel_decay, fold->records, c,
+                                 keys, upper, lower);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
         State* const to = rows + 16 * m * kKeyDim + chunk * kChunkColumns;

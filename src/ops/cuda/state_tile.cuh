@@ -1,30 +1,25 @@
-// Sixteen value rows of a state in the registers of a warp, where the matrix units take and leave
-// them: loaded, stored and folded there. Chunks of GDN, and its windows with bf16 states, share it.
+// Sixteen value rows of a bf16 state in the registers of a warp, as operands of the matrix units:
+// loaded, stored and folded there. Windows and chunks of GDN share it.
 #pragma once
 
 #include "ops/cuda/state_product.cuh"
 
 namespace replayssm::cuda {
 
-// A lane's part of two neighbouring chunks of a row of bf16, which begins at `x`. Two neighbouring
-// rows read together would meet in one bank, so odd ones read the chunks the other way round.
-__device__ __forceinline__ void load_chunk_pair(const bf16* x, bool odd, uint4& even_chunk,
-                                                uint4& odd_chunk) {
-  const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
-  const uint32_t swap = odd ? ~0u : 0u;
-  const uint4 first = *reinterpret_cast<const uint4*>(x + early);
-  const uint4 second = *reinterpret_cast<const uint4*>(x + late);
-  even_chunk = choose(swap, second, first);
-  odd_chunk = choose(swap, first, second);
-}
-
 // A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
+// Two neighbouring rows read together would meet in one bank, so odd ones read each pair of chunks
+// the other way round.
 __device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
   const bf16* const x = row + (ptx::lane() & 3) * 8;
+  const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
+  const uint32_t swap = odd ? ~0u : 0u;
   InputFragments f;
 #pragma unroll
   for (int c = 0; c < kChunks; c += 2) {
-    load_chunk_pair(x + c * kChunkColumns, odd, f.chunk[c], f.chunk[c + 1]);
+    const uint4 first = *reinterpret_cast<const uint4*>(x + early + c * kChunkColumns);
+    const uint4 second = *reinterpret_cast<const uint4*>(x + late + c * kChunkColumns);
+    f.chunk[c] = choose(swap, second, first);
+    f.chunk[c + 1] = choose(swap, first, second);
   }
   return f;
 }
@@ -61,23 +56,15 @@ __device__ __forceinline__ void multiply_chunk(float (&c)[4], const uint4& upper
   ptx::mma(c, upper.z, lower.z, upper.w, lower.w, b.z, b.w);
 }
 
-// Rows g and g + 8 of sixteen, eight columns of each chunk a lane, from 32 chunk + 8 t on, in pairs
-// i < 4 of row g or g + 8.
-template <class State>
-struct StateTile;
-// As A operands of two mma steps a chunk.
-template <>
-struct StateTile<bf16> {
+// Rows g and g + 8 of sixteen, eight columns of each chunk a lane, from 32 chunk + 8 t on, as A
+// operands of two mma steps a chunk: of step s columns 4 s and 4 s + 1 of row g and of row g + 8,
+// then 4 s + 2 and 4 s + 3 of both.
+struct StateTile {
   uint32_t words[kChunks][2][4];
 
-  __device__ __forceinline__ uint32_t& word(int chunk, int i, bool lower) {
+  // Pair `i` < 4 of the eight columns, of row g or g + 8.
+  __device__ __forceinline__ uint32_t& pair(int chunk, int i, bool lower) {
     return words[chunk][i >> 1][(i & 1) * 2 + (lower ? 1 : 0)];
-  }
-  __device__ __forceinline__ float2 pair(int chunk, int i, bool lower) {
-    return {low_half(word(chunk, i, lower)), high_half(word(chunk, i, lower))};
-  }
-  __device__ __forceinline__ void set_pair(int chunk, int i, bool lower, float x0, float x1) {
-    word(chunk, i, lower) = ptx::pack_bf16(x0, x1);
   }
   __device__ __forceinline__ ChunkOperand<1> operand(int chunk) const {
     const uint32_t(&x)[4] = words[chunk][0], (&y)[4] = words[chunk][1];
@@ -89,25 +76,11 @@ struct StateTile<bf16> {
     ptx::mma(c, y[0], y[1], y[2], y[3], b.z, b.w);
   }
 };
-template <>
-struct StateTile<float> {
-  EightColumns<float> rows[kChunks][2];
-
-  __device__ __forceinline__ float2 pair(int chunk, int i, bool lower) const {
-    return rows[chunk][lower ? 1 : 0].pair(i);
-  }
-  __device__ __forceinline__ void set_pair(int chunk, int i, bool lower, float x0, float x1) {
-    rows[chunk][lower ? 1 : 0].set_pair(i, x0, x1);
-  }
-  __device__ __forceinline__ ChunkOperand<3> operand(int chunk) const {
-    return operand_of(rows[chunk][0], rows[chunk][1]);
-  }
-};
 
 // From or to sixteen rows in shared or global memory.
-__device__ __forceinline__ StateTile<bf16> load_tile(const bf16* rows) {
+__device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   const int g = ptx::lane() >> 2;
-  StateTile<bf16> tile;
+  StateTile tile;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const InputFragments f = load_row(rows + (g + 8 * half) * kKeyDim, (g & 1) != 0);
@@ -115,12 +88,12 @@ __device__ __forceinline__ StateTile<bf16> load_tile(const bf16* rows) {
     for (int c = 0; c < kChunks; ++c) {
       const uint32_t pairs[4] = {f.chunk[c].x, f.chunk[c].y, f.chunk[c].z, f.chunk[c].w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) tile.word(c, i, half == 1) = pairs[i];
+      for (int i = 0; i < 4; ++i) tile.pair(c, i, half == 1) = pairs[i];
     }
   }
   return tile;
 }
-__device__ __forceinline__ void store_tile(StateTile<bf16>& tile, bf16* rows) {
+__device__ __forceinline__ void store_tile(StateTile& tile, bf16* rows) {
   const int g = ptx::lane() >> 2;
   const bool odd = (g & 1) != 0;
   const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
@@ -131,37 +104,13 @@ __device__ __forceinline__ void store_tile(StateTile<bf16>& tile, bf16* rows) {
 #pragma unroll
     for (int c = 0; c < kChunks; c += 2) {
       const auto chunk = [&](int i) {
-        return uint4{tile.word(i, 0, half == 1), tile.word(i, 1, half == 1),
-                     tile.word(i, 2, half == 1), tile.word(i, 3, half == 1)};
+        return uint4{tile.pair(i, 0, half == 1), tile.pair(i, 1, half == 1),
+                     tile.pair(i, 2, half == 1), tile.pair(i, 3, half == 1)};
       };
       *reinterpret_cast<uint4*>(x + early + c * kChunkColumns) =
           choose(swap, chunk(c + 1), chunk(c));
       *reinterpret_cast<uint4*>(x + late + c * kChunkColumns) =
           choose(swap, chunk(c), chunk(c + 1));
-    }
-  }
-}
-
-// From or to sixteen fp32 rows in global memory.
-__device__ __forceinline__ StateTile<float> load_tile(const float* rows) {
-  StateTile<float> tile;
-  const float* const from = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      tile.rows[c][half] = load_columns(from + half * 8 * kKeyDim + c * kChunkColumns);
-    }
-  }
-  return tile;
-}
-__device__ __forceinline__ void store_tile(const StateTile<float>& tile, float* rows) {
-  float* const to = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      store_columns(tile.rows[c][half], to + half * 8 * kKeyDim + c * kChunkColumns);
     }
   }
 }
@@ -177,9 +126,9 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
   for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += kWarps) {
     const int chunk = task % kChunks, eight = task / kChunks;
     uint32_t words[4];  // of pieces 0 .. 3 of the chunk: records 2 t and 2 t + 1, column g
-    ptx::load_transposed(words,
-                         staged.keys + swizzled<kKeyDim>(8 * eight + (lane & 7),
-                                                         chunk * kChunkColumns + (lane >> 3) * 8));
+    const int row = 8 * eight + (lane & 7), piece_at = chunk * kChunkColumns + (lane >> 3) * 8;
+    ptx::load_transposed(words, staged.keys + (Layout::kSwizzled ? swizzled<kKeyDim>(row, piece_at)
+                                                                 : row * kKeyDim + piece_at));
     const int record = 8 * eight + 2 * t;
     const uint32_t live =
         (record < records ? 0xffffu : 0u) | (record + 1 < records ? 0xffff0000u : 0u);
@@ -197,13 +146,10 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
 template <class Layout, int kTiles, class Weight>
 __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, int records,
                                            int first_value, const typename Layout::Scratch& scratch,
-                                           float a, Weight&& weight,
-                                           StateTile<typename Layout::State> (&state)[kTiles]) {
-  using State = typename Layout::State;
-  constexpr int kSteps = Layout::kFoldSteps, kParts = CorrectionFragments<Layout>::kParts;
-  constexpr bool kApart = Layout::kStateParts > 1;  // see fold_chunk
-  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
-  uint32_t parts[kTiles][kSteps][4][kParts];
+                                           float a, Weight&& weight, StateTile (&state)[kTiles]) {
+  constexpr int kSteps = Layout::kFoldSteps;
+  const int lane = ptx::lane(), t = lane & 3;
+  uint32_t high[kTiles][kSteps][4], low[kTiles][kSteps][4];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     float w[4];
@@ -211,47 +157,35 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
     for (int i = 0; i < 4; ++i) w[i] = weight(16 * step + 2 * t + (i >> 1) * 8 + (i & 1));
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      [[maybe_unused]] uint32_t pairs[4];
-      if constexpr (sizeof(State) == 2) {
-        const int record = 16 * step + (lane >> 4) * 8 + (lane & 7);
-        const int value = first_value + 16 * m + ((lane >> 3) & 1) * 8;
-        ptx::load_transposed(
-            pairs, staged.corrections + (Layout::kTiled ? swizzled<kValueDim>(record, value)
-                                                        : record * kValueDim + value));
-      }
+      uint32_t d[4];
+      const int record = 16 * step + (lane >> 4) * 8 + (lane & 7);
+      const int value = first_value + 16 * m + ((lane >> 3) & 1) * 8;
+      ptx::load_transposed(d,
+                           staged.corrections + (Layout::kTiled ? swizzled<kValueDim>(record, value)
+                                                                : record * kValueDim + value));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int j = 16 * step + 2 * t + (i >> 1) * 8;
-        float d0, d1;
-        if constexpr (sizeof(State) == 2) {
-          d0 = low_half(pairs[i]);
-          d1 = high_half(pairs[i]);
-        } else {
-          static_assert(Layout::kTiled);
-          const int value = first_value + 16 * m + (i & 1) * 8 + g;
-          d0 = staged.corrections[swizzled<kValueDim, State>(j, value)];
-          d1 = staged.corrections[swizzled<kValueDim, State>(j + 1, value)];
-        }
-        split(j < records ? w[i & 2] * d0 : 0.0f, j + 1 < records ? w[(i & 2) + 1] * d1 : 0.0f,
-              parts[m][step][i]);
+        const float d0 = j < records ? w[i & 2] * low_half(d[i]) : 0.0f;
+        const float d1 = j + 1 < records ? w[(i & 2) + 1] * high_half(d[i]) : 0.0f;
+        uint32_t& h = high[m][step][i];
+        h = ptx::pack_bf16(d0, d1);
+        low[m][step][i] = ptx::pack_bf16(d0 - low_half(h), d1 - high_half(h));
       }
     }
   }
-  // Chunk `c` of the columns, which is in the place of chunk `at`.
-  const auto fold_columns = [&](int at, int c) {
+  // Chunk `c` of the columns, whose words are in the place of chunk `at`.
+  const auto fold_words = [&](int at, int c) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float sum[kTiles][4] = {};
-      [[maybe_unused]] float large[kTiles][4] = {};
-      if constexpr (!kApart) {
+      float sum[kTiles][4];
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-          const float2 u = state[m].pair(at, i, false), l = state[m].pair(at, i, true);
-          sum[m][0] = a * u.x;
-          sum[m][1] = a * u.y;
-          sum[m][2] = a * l.x;
-          sum[m][3] = a * l.y;
-        }
+      for (int m = 0; m < kTiles; ++m) {
+        const uint32_t u = state[m].pair(at, i, false), l = state[m].pair(at, i, true);
+        sum[m][0] = a * low_half(u);
+        sum[m][1] = a * high_half(u);
+        sum[m][2] = a * low_half(l);
+        sum[m][3] = a * high_half(l);
       }
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -260,41 +194,30 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
               *reinterpret_cast<const uint2*>(scratch.fold_keys[4 * c + i] + 64 * step + 2 * lane);
 #pragma unroll
           for (int m = 0; m < kTiles; ++m) {
-            const uint32_t(&x)[4][kParts] = parts[m][step];
-#pragma unroll
-            for (int n = 0; n < kParts; ++n) {
-              const int p = kApart ? kParts - 1 - n : n;
-              ptx::mma(kApart && p == 0 ? large[m] : sum[m], x[0][p], x[1][p], x[2][p], x[3][p],
-                       k.x, k.y);
-            }
+            const uint32_t(&h)[4] = high[m][step], (&r)[4] = low[m][step];
+            ptx::mma(sum[m], h[0], h[1], h[2], h[3], k.x, k.y);
+            ptx::mma(sum[m], r[0], r[1], r[2], r[3], k.x, k.y);
           }
         }
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        if constexpr (kApart) {
-          const float2 u = state[m].pair(at, i, false), l = state[m].pair(at, i, true);
-          sum[m][0] = fmaf(a, u.x, large[m][0] + sum[m][0]);
-          sum[m][1] = fmaf(a, u.y, large[m][1] + sum[m][1]);
-          sum[m][2] = fmaf(a, l.x, large[m][2] + sum[m][2]);
-          sum[m][3] = fmaf(a, l.y, large[m][3] + sum[m][3]);
-        }
-        state[m].set_pair(at, i, false, sum[m][0], sum[m][1]);
-        state[m].set_pair(at, i, true, sum[m][2], sum[m][3]);
+        state[m].pair(at, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
+        state[m].pair(at, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
       }
     }
   };
   if constexpr (Layout::kTiled) {
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) fold_columns(c, c);
+    for (int c = 0; c < kChunks; ++c) fold_words(c, c);
   } else {
     // A quarter of the code, and few registers: after each turn the chunks move on by one place.
 #pragma unroll 1
     for (int c = 0; c < kChunks; ++c) {
-      fold_columns(0, c);
+      fold_words(0, c);
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        StateTile<State> moved;
+        StateTile moved;
 #pragma unroll
         for (int i = 0; i < kChunks; ++i) {
 #pragma unroll

@@ -92,7 +92,7 @@ __device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&
 // The tile's products with the tokens of kUsed fours. Columns of the B operand: key and query of
 // four tokens.
 template <int kUsed, class Layout>
-__device__ __forceinline__ void tile_products(const StateTile<typename Layout::State>& state,
+__device__ __forceinline__ void tile_products(const TileOf<typename Layout::State>& state,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
   const int g = ptx::lane() >> 2;
@@ -232,7 +232,7 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
 
 // The same two for a number of fours that fits the segment.
 template <class Layout>
-__device__ __forceinline__ void tile_products(const StateTile<typename Layout::State>& state,
+__device__ __forceinline__ void tile_products(const TileOf<typename Layout::State>& state,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
   with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, segment, sums); });
