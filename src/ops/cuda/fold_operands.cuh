@@ -197,7 +197,7 @@ __device__ __forceinline__ void fold_chunk(
     }
 #pragma unroll
     for (int step = 0; step < CorrectionFragments<Layout>::kSteps; ++step) {
-      if (16 * step < records) {
+      if (step == 0 || 16 * step < records) {
         const KeyFragment k = keys(step, i);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
