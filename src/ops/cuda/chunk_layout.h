@@ -48,7 +48,8 @@ struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, 
 template <class StateType, int kRecordTile, int kUnitRows>
 struct TiledChunkLayout
     : WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true> {
-  using Window = WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true>;
+  using Window =
+      WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true>;
   static constexpr bool kRepresentative = true;
   static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
   // Four warps in the producer's place, of which one copies, so that the registers can be dealt out

@@ -50,8 +50,8 @@ __device__ __forceinline__ CorrectionFragments<Layout> load_corrections(
       const int j = 16 * step + 2 * t + (i >> 1) * 8;
       const int value = first_value + g + (i & 1) * 8;
       const auto d = [&](int record) {
-        const int at = Layout::kTiled ? swizzled<kValueDim, State>(record, value)
-                                      : record * kValueDim + value;
+        const int at =
+            Layout::kTiled ? swizzled<kValueDim, State>(record, value) : record * kValueDim + value;
         return record < records ? widen(staged.corrections[at]) : 0.0f;
       };
       const float d0 = d(j), d1 = d(j + 1);
@@ -171,10 +171,11 @@ __device__ __forceinline__ int fold_column(int chunk, int i) {
 // their sum is the rounded product, as packed_step has it.
 // keys(step, i) is the B operand of 16 records and the columns fold_column(chunk, i).
 template <class Layout, int kTiles, class Keys>
-__device__ __forceinline__ void fold_chunk(
-    const CorrectionFragments<Layout> (&d)[kTiles], float head_decay, const float* channel_decay,
-    int records, int chunk, Keys&& keys, EightColumns<typename Layout::State> (&upper)[kTiles],
-    EightColumns<typename Layout::State> (&lower)[kTiles]) {
+__device__ __forceinline__ void fold_chunk(const CorrectionFragments<Layout> (&d)[kTiles],
+                                           float head_decay, const float* channel_decay,
+                                           int records, int chunk, Keys&& keys,
+                                           EightColumns<typename Layout::State> (&upper)[kTiles],
+                                           EightColumns<typename Layout::State> (&lower)[kTiles]) {
   constexpr int kParts = CorrectionFragments<Layout>::kParts;
   constexpr bool kApart = Layout::kStateParts > 1;
   const int t = ptx::lane() & 3;
@@ -253,8 +254,7 @@ __device__ __forceinline__ void fold_rows(const StagedRecords<Layout>& staged, i
   const int column = ptx::lane() * 4;
 #pragma unroll 4
   for (int j = 0; j < records; ++j) {
-    const float4 d =
-        *reinterpret_cast<const float4*>(staged.corrections + j * kValueDim + value);
+    const float4 d = *reinterpret_cast<const float4*>(staged.corrections + j * kValueDim + value);
     const float4 k = *reinterpret_cast<const float4*>(staged.gates + j * kKeyDim + column);
     add_outer(s[0], d.x, k);
     add_outer(s[1], d.y, k);

@@ -48,7 +48,7 @@ auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
     if (plan.state == DType::bf16) {
       return visit(WindowLayout<kGate, bf16, kRecordTile, 128, kWindow>{});
     }
-    constexpr int kRows = kGate == GateKind::gdn ? 128 : 64;
+    constexpr int kRows = kGate == GateKind::gdn && kWindow == 16 ? 128 : 64;
     return visit(WindowLayout<kGate, float, kRecordTile, kRows, kWindow>{});
   };
   if (plan.record_tile == 32) return with_sizes.template operator()<32, 16>();

@@ -289,7 +289,7 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
   for (int first = 0; first < count; first += kGroup) {
     GroupSums<Layout> sums{};
     if (has_state) {
-      if constexpr (Layout::kPasses) {
+      if constexpr (Layout::kProductsAhead) {
         sums = load_sums<Layout>(scratch.segment_products[warp] + first * 2 * kRows);
       } else {
         sums = group_products(state, segment, first, scratch.exchange + exchange_at,

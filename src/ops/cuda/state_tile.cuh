@@ -6,20 +6,25 @@
 
 namespace replayssm::cuda {
 
-// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
-// Two neighbouring rows read together would meet in one bank, so odd ones read each pair of chunks
-// the other way round.
-__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
-  const bf16* const x = row + (ptx::lane() & 3) * 8;
+// A lane's part of two neighbouring chunks of a row of bf16, which begins at `x`. Two neighbouring
+// rows read together would meet in one bank, so odd ones read the chunks the other way round.
+__device__ __forceinline__ void load_chunk_pair(const bf16* x, bool odd, uint4& even_chunk,
+                                                uint4& odd_chunk) {
   const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
   const uint32_t swap = odd ? ~0u : 0u;
+  const uint4 first = *reinterpret_cast<const uint4*>(x + early);
+  const uint4 second = *reinterpret_cast<const uint4*>(x + late);
+  even_chunk = choose(swap, second, first);
+  odd_chunk = choose(swap, first, second);
+}
+
+// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
+__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
+  const bf16* const x = row + (ptx::lane() & 3) * 8;
   InputFragments f;
 #pragma unroll
   for (int c = 0; c < kChunks; c += 2) {
-    const uint4 first = *reinterpret_cast<const uint4*>(x + early + c * kChunkColumns);
-    const uint4 second = *reinterpret_cast<const uint4*>(x + late + c * kChunkColumns);
-    f.chunk[c] = choose(swap, second, first);
-    f.chunk[c + 1] = choose(swap, first, second);
+    load_chunk_pair(x + c * kChunkColumns, odd, f.chunk[c], f.chunk[c + 1]);
   }
   return f;
 }

@@ -138,7 +138,7 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   Choices choices;
   if (window > 1) {
     plan.window = plan.record_tile == 32 || window > 8 ? 16 : window > 4 ? 8 : 4;
-    choices.whole_heads = !kda;
+    choices.whole_heads = !kda && plan.window == 16;
     return fill(plan, heads, device, wishes, choices);
   }
   choices.halves_exist = true;

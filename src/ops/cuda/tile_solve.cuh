@@ -36,8 +36,7 @@ template <>
 struct RowPair<float> {
   float of_upper, of_lower;
 
-  __device__ __forceinline__ RowPair(float upper, float lower)
-      : of_upper(upper), of_lower(lower) {}
+  __device__ __forceinline__ RowPair(float upper, float lower) : of_upper(upper), of_lower(lower) {}
   __device__ __forceinline__ float upper() const { return of_upper; }
   __device__ __forceinline__ float lower() const { return of_lower; }
   __device__ __forceinline__ void take_from(int lane) {

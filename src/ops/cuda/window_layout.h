@@ -29,8 +29,11 @@ struct WindowLayout {
   // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
   // GDN windows with fp32 states: a segment's products with the state are all made before its
-  // tokens are solved, in one pass from the L2 cache through registers, and a fold on the way.
-  static constexpr bool kPasses = kGateKind == GateKind::gdn && sizeof(StateType) == 4 && !kTiles;
+  // tokens are solved. Where there is room for few stages, in one pass from the L2 cache through
+  // registers, and a fold on the way.
+  static constexpr bool kProductsAhead =
+      kGateKind == GateKind::gdn && sizeof(StateType) == 4 && !kTiles;
+  static constexpr bool kPasses = kProductsAhead && kWindow == 16;
   static constexpr bool kStagesState = !kPasses;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.
@@ -100,14 +103,14 @@ struct WindowLayout {
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: a group's products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || kPasses || !kMma ? 1 : kWarps]
+      alignas(16) float products[kTiled || kProductsAhead || !kMma ? 1 : kWarps]
                                 [2 * kRowsPerWarp * kTokenGroup];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled || kPasses ? kKeyDim / 8 : 1][kFoldPitch];
     };
-    // In passes, per warp: a segment's products, [group of tokens][key, query][row][token].
-    alignas(16) float segment_products[kPasses ? kWarps : 1]
-                                      [kPasses ? 2 * kRowsPerWarp * kWindow : 4];
+    // Per warp: a segment's products, made ahead, [group of tokens][key, query][row][token].
+    alignas(16) float segment_products[kProductsAhead ? kWarps : 1]
+                                      [kProductsAhead ? 2 * kRowsPerWarp * kWindow : 4];
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
     // [record][key, query][column]; in tiles [record][column][key, query].

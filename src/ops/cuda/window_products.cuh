@@ -106,7 +106,7 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
 }
 
 // A warp's value rows of the state in its registers: as tiles, or for KDA with fp32 states four
-// columns of every row a lane. GDN with fp32 states keeps none of it (StatePass).
+// columns of every row a lane. GDN with fp32 states keeps none of it there (kProductsAhead).
 template <class Layout>
 struct StateTiles {
   static constexpr int kTiles = Layout::kRowsPerWarp / 16;
@@ -215,7 +215,55 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
   return sums;
 }
 
-// GDN with fp32 states: where a pass over a warp's value rows finds them, and what it folds.
+// GDN with fp32 states in the stage. All products of a segment in one pass over the state, in whose
+// course every number of it is taken apart once; groups of four tokens lie one behind the other.
+// One warp.
+template <class Layout>
+__device__ __forceinline__ void segment_products(const typename Layout::Stage& stage,
+                                                 const Segment<Layout>& segment,
+                                                 typename Layout::Scratch& scratch, int warp) {
+  constexpr int kGroups = Layout::kTokens / Layout::kTokenGroup;
+  constexpr int kRows = Layout::kRowsPerWarp, kGroupSums = 2 * kRows * Layout::kTokenGroup;
+  static_assert(kRows == 16);
+  const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
+  const bool odd = (g & 1) != 0;
+  // Columns of the B operand: key and query of each of four tokens.
+  const bf16* const row = (odd ? segment.query(0) : segment.key(0)) + t * 8;
+  const float* const upper = stage.state + (warp * kRows + g) * kKeyDim + t * 8;
+  StateSums<Layout::kStateParts> sums[kGroups];
+#pragma unroll 1
+  for (int c = 0; c < kChunks; c += 2) {
+    ChunkOperand<Layout::kStateParts> a[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float* const from = upper + (c + i) * kChunkColumns;
+      a[i] = operand_of(load_columns(from), load_columns(from + 8 * kKeyDim));
+    }
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      if (n * Layout::kTokenGroup >= segment.count) continue;
+      const int token = min(n * Layout::kTokenGroup + (g >> 1), segment.count - 1);
+      uint4 b[2];
+      load_chunk_pair(row + token * kKeyDim + c * kChunkColumns, odd, b[0], b[1]);
+      sums[n].multiply(a[0], c, b[0]);
+      sums[n].multiply(a[1], c + 1, b[1]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kGroups; ++n) {
+    if (n * Layout::kTokenGroup >= segment.count) continue;
+    float* const to = scratch.segment_products[warp] + n * kGroupSums + g * 4 + t;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      to[8 * half * 4] = sums[n].total(2 * half);
+      to[(8 * half + kRows) * 4] = sums[n].total(2 * half + 1);
+    }
+  }
+  ptx::sync_warp();
+}
+
+// GDN with fp32 states that are not staged: where a pass over a warp's value rows finds them, and
+// what it folds.
 struct StatePass {
   const float* from;  // the warp's first row; null: the state is zero
   float* to;          // where it leaves the folded rows, null: nowhere
@@ -242,7 +290,8 @@ __device__ __forceinline__ void pass_over_state(const StatePass& pass,
   const auto load_next = [&](int at) {
     if (pass.from == nullptr) return;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) next[half] = load_global_columns(from + half * 8 * kKeyDim + at);
+    for (int half = 0; half < 2; ++half)
+      next[half] = load_global_columns(from + half * 8 * kKeyDim + at);
   };
   load_next(0);
 #pragma unroll 1
@@ -250,7 +299,7 @@ __device__ __forceinline__ void pass_over_state(const StatePass& pass,
     [[maybe_unused]] CorrectionFragments<Layout> d[1];
     if constexpr (kFold) {
       d[0] = load_corrections<Layout>(folded, scratch.weights[0], pass.records,
-                                   warp * kRows + first_row);
+                                      warp * kRows + first_row);
     }
     StateSums<kParts> sums[kGroups];
 #pragma unroll 1

@@ -143,7 +143,9 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       }
       has_state = true;
     }
-    if constexpr (!Layout::kSwizzled && !Layout::kPasses) {
+    if constexpr (Layout::kProductsAhead && !Layout::kPasses) {
+      if (has_state) segment_products(stage, segment, scratch, warp);
+    } else if constexpr (!Layout::kSwizzled && !Layout::kPasses) {
       state = load_state<Layout>(stage, warp, has_state);
     }
     RowOutput<Layout> output(args, unit, segment.first_token, warp);
