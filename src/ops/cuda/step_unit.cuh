@@ -147,11 +147,6 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
   const InputFragments inputs = load_inputs(stage);
   const Norms norms = norms_of(inputs, args.query_scale);
 
-  // GDN with fp32 states: taking the state apart is much work without waits, and what comes before
-  // the coefficients little work that waits. Side by side one fills the other's gaps.
-  constexpr bool kProductsFirst = !kPacked && !Layout::kKda && Layout::kStateParts > 1;
-  RowProducts products;
-
   // Decays, and what the records contribute.
   const float own_decay = decay(gate);
   float left = 1.0f;  // GDN: of the state that is multiplied with the inputs
@@ -191,22 +186,18 @@ __device__ __forceinline__ bool step_unit(const StepArgs& args, const Unit& desc
         write_weights<Layout>(decays, coefficients);
       } else {
         left = decays.total;
-        if constexpr (kProductsFirst) {
-          products = state_products<Layout, false>(stage, exchange, inputs, warp, &folding);
-        }
         write_coefficients<Layout>(stage, inputs, norms, decays, records, coefficients);
       }
     }
   }
 
   // The state's products, normalised and decayed; zero where there is no state.
+  RowProducts products;
   if (fold) {
     if constexpr (!kPacked) {
       products = state_products<Layout, true>(stage, exchange, inputs, warp, &folding);
     }
-  } else if (kProductsFirst && !unit.has_state) {
-    products = {};
-  } else if (!kProductsFirst && unit.has_state) {
+  } else if (unit.has_state) {
     products = state_products<Layout, false>(stage, exchange, inputs, warp, &folding);
   }
   float y = products.key * (left * norms.key) + 0.0f;
