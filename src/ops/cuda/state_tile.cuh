@@ -6,34 +6,51 @@
 
 namespace replayssm::cuda {
 
-// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
-// Two neighbouring rows read together would meet in one bank, so odd ones read each pair of chunks
-// the other way round.
-__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
-  const bf16* const x = row + (ptx::lane() & 3) * 8;
+// A lane's part of two neighbouring chunks of a row of bf16, which begins at `x`. Two neighbouring
+// rows read together would meet in one bank, so odd ones read the chunks the other way round.
+__device__ __forceinline__ void load_chunk_pair(const bf16* x, bool odd, uint4& even_chunk,
+                                                uint4& odd_chunk) {
   const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
   const uint32_t swap = odd ? ~0u : 0u;
+  const uint4 first = *reinterpret_cast<const uint4*>(x + early);
+  const uint4 second = *reinterpret_cast<const uint4*>(x + late);
+  even_chunk = choose(swap, second, first);
+  odd_chunk = choose(swap, first, second);
+}
+
+// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
+__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
+  const bf16* const x = row + (ptx::lane() & 3) * 8;
   InputFragments f;
 #pragma unroll
   for (int c = 0; c < kChunks; c += 2) {
-    const uint4 first = *reinterpret_cast<const uint4*>(x + early + c * kChunkColumns);
-    const uint4 second = *reinterpret_cast<const uint4*>(x + late + c * kChunkColumns);
-    f.chunk[c] = choose(swap, second, first);
-    f.chunk[c + 1] = choose(swap, first, second);
+    load_chunk_pair(x + c * kChunkColumns, odd, f.chunk[c], f.chunk[c + 1]);
   }
   return f;
 }
 
-// The same of row `row` of swizzled rows.
+// A lane's parts of the chunks of row `row` of swizzled rows of keys or queries.
+struct SwizzledRow {
+  const bf16 *even, *odd;  // chunks 0 and 1: two chunks further is no part of the pattern
+
+  SwizzledRow() = default;
+  __device__ __forceinline__ SwizzledRow(const bf16* rows, int row) {
+    static_assert(kChunkColumns == 32 && kChunks == 4);
+    const int at = swizzled<kKeyDim>(row, (ptx::lane() & 3) * 8);
+    even = rows + at;
+    odd = rows + (at ^ kChunkColumns);
+  }
+  __device__ __forceinline__ uint4 chunk(int c) const {
+    return *reinterpret_cast<const uint4*>(((c & 1) != 0 ? odd : even) +
+                                           (c >> 1) * 2 * kChunkColumns);
+  }
+};
+// The same as load_row() of row `row` of swizzled rows.
 __device__ __forceinline__ InputFragments load_swizzled(const bf16* rows, int row) {
-  static_assert(kChunkColumns == 32 && kChunks == 4);
-  const int even = swizzled<kKeyDim>(row, (ptx::lane() & 3) * 8), odd = even ^ kChunkColumns;
+  const SwizzledRow from(rows, row);
   InputFragments f;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {  // two chunks further is no part of the pattern
-    f.chunk[c] = *reinterpret_cast<const uint4*>(rows + ((c & 1) != 0 ? odd : even) +
-                                                 (c >> 1) * 2 * kChunkColumns);
-  }
+  for (int c = 0; c < kChunks; ++c) f.chunk[c] = from.chunk(c);
   return f;
 }
 
@@ -53,6 +70,10 @@ struct StateTile {
   // Pair `i` < 4 of the eight columns, of row g or g + 8.
   __device__ __forceinline__ uint32_t& pair(int chunk, int i, bool lower) {
     return words[chunk][i >> 1][(i & 1) * 2 + (lower ? 1 : 0)];
+  }
+  __device__ __forceinline__ ChunkOperand<1> operand(int chunk) const {
+    const uint32_t(&x)[4] = words[chunk][0], (&y)[4] = words[chunk][1];
+    return {{{{x[0]}, {x[1]}, {x[2]}, {x[3]}}, {{y[0]}, {y[1]}, {y[2]}, {y[3]}}}};
   }
   __device__ __forceinline__ void multiply(float (&c)[4], int chunk, const uint4& b) const {
     const uint32_t(&x)[4] = words[chunk][0], (&y)[4] = words[chunk][1];
@@ -110,9 +131,9 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
   for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += kWarps) {
     const int chunk = task % kChunks, eight = task / kChunks;
     uint32_t words[4];  // of pieces 0 .. 3 of the chunk: records 2 t and 2 t + 1, column g
-    ptx::load_transposed(words,
-                         staged.keys + swizzled<kKeyDim>(8 * eight + (lane & 7),
-                                                         chunk * kChunkColumns + (lane >> 3) * 8));
+    const int row = 8 * eight + (lane & 7), piece_at = chunk * kChunkColumns + (lane >> 3) * 8;
+    ptx::load_transposed(words, staged.keys + (Layout::kSwizzled ? swizzled<kKeyDim>(row, piece_at)
+                                                                 : row * kKeyDim + piece_at));
     const int record = 8 * eight + 2 * t;
     const uint32_t live =
         (record < records ? 0xffffu : 0u) | (record + 1 < records ? 0xffff0000u : 0u);

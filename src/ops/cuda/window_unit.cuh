@@ -112,10 +112,21 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   bool has_state = unit.has_state != 0;
   StateRows<Layout> state;
   if constexpr (Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
+  const float* rows = nullptr;  // in passes: where the state is
+  if constexpr (Layout::kPasses) rows = has_state ? static_cast<const float*>(unit.state) : nullptr;
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
-    if (part == 1 || unit.fold != 0) {
+    if constexpr (Layout::kPasses) {
+      const bool folds = part == 1 || unit.fold != 0;
+      float* const out = part == 0 && folds ? static_cast<float*>(unit.state_out) : nullptr;
+      has_state = has_state || folds;
+      if (has_state) {
+        pass_with_fold(segment, records_from<Layout>(stage, part == 1 ? first : 0),
+                       folds ? block : 0, rows, out, scratch, warp, group_barrier);
+      }
+      if (out != nullptr) rows = out;
+    } else if (part == 1 || unit.fold != 0) {
       const StagedRecords<Layout> folded = records_from<Layout>(stage, part == 1 ? first : 0);
       void* const out = part == 1 ? nullptr : unit.state_out;
       if constexpr (Layout::kSwizzled) {
@@ -132,7 +143,11 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       }
       has_state = true;
     }
-    if constexpr (!Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
+    if constexpr (Layout::kProductsAhead && !Layout::kPasses) {
+      if (has_state) segment_products(stage, segment, scratch, warp);
+    } else if constexpr (!Layout::kSwizzled && !Layout::kPasses) {
+      state = load_state<Layout>(stage, warp, has_state);
+    }
     RowOutput<Layout> output(args, unit, segment.first_token, warp);
     evaluate_segment(segment, unit.first_value, state, has_state, scratch,
                      Layout::kKda ? segment.first_token : 0, warp,
