@@ -69,6 +69,9 @@ auto visit_chunk_layout(const StepPlan& plan, Visit&& visit) {
     if constexpr (kGate == GateKind::gdn) {
       return plan.unit_rows == 128 ? visit(TiledChunkLayout<kRecordTile, 128>{})
                                    : visit(TiledChunkLayout<kRecordTile, 64>{});
+    } else if constexpr (kRecordTile == 16) {
+      return plan.unit_rows == 128 ? visit(ChannelChunkLayout<128>{})
+                                   : visit(ChannelChunkLayout<64>{});
     } else {
       return plan.unit_rows == 128 ? visit(ChunkLayout<kGate, bf16, kRecordTile, 128>{})
                                    : visit(ChunkLayout<kGate, bf16, kRecordTile, 64>{});
