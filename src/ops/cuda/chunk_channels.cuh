@@ -7,101 +7,135 @@
 
 namespace replayssm::cuda {
 
-// Positions p and 15 - p of a block, one of its channels a lane: products of the tokens there with
-// the records before them, summed over the warp's channels, and the tokens' decayed keys and
-// queries. Together the two have fifteen records, so every pair of positions is the same work and
-// fills one sum over lanes.
+// Positions p and 15 - p of a block: products of the tokens there with the records before them,
+// summed over quarters of the channels, and the tokens' decayed keys and queries. Together the two
+// have fifteen records, so every pair of positions is the same work.
+//
+// A warp has two quarters, half of its lanes each; a lane has channels c and c + 16 of its quarter,
+// which a sum over 32 lanes would add first, and keeps the records' keys and decays of both. The
+// rest of the sums' tree is for lanes that have one product each: they read what all others made of
+// it, which takes half the instructions of an exchange by shuffles.
 template <class Layout>
 class ChannelPairs {
  public:
   static constexpr int kPairs = Layout::kRecords / 2;
   static_assert(Layout::kRecords == 16);
 
-  // `quarter` of the channels.
+  // `half` of the channels; `products` are the warp's own.
   __device__ __forceinline__ ChannelPairs(const Segment<Layout>& segment,
-                                          typename Layout::Scratch& scratch, int quarter)
+                                          typename Layout::Scratch& scratch, int half,
+                                          typename Layout::PairProducts& products)
       : segment_(segment),
         scratch_(scratch),
-        quarter_(quarter),
-        channel_(quarter * 32 + ptx::lane()) {
-    // The oldest records have a place that does not depend on the pair: loaded once for all.
+        half_(half),
+        channel_(half * (kKeyDim / 2) + (ptx::lane() & 16) * 2 + (ptx::lane() & 15)),
+        products_(products) {
 #pragma unroll
-    for (int j = 0; j < kOldest; ++j) {
-      keys_[j] = key(j);
-      gates_[j] = gate(j);
+    for (int j = 0; j < kOthers; ++j) {
+      keys_[j] = two_of(segment.staged.keys, j);
+      gates_[j] = gates(j);
     }
   }
 
   // Pair `low` < 8. All lanes.
   __device__ __forceinline__ void evaluate(int low) {
-    const int high = Layout::kRecords - 1 - low;
-    if (!is_token(low) && !is_token(high)) return;
-    // Value s < high belongs to record s and the later position, the ones behind to record s - high
-    // and the earlier position; the last one to nothing.
-    float partial[2 * Layout::kRecords];  // [key, query][value]
-    partial[Layout::kRecords - 1] = partial[2 * Layout::kRecords - 1] = 0.0f;
-    Token token = begin(low);
-    int record = low - 1;
-    const auto add = [&](int s, float record_key, float record_gate) {
-      const float decayed = record_key * token.left;
-      partial[s] = decayed * token.key;
-      partial[Layout::kRecords + s] = decayed * token.query;
-      token.left *= record_gate;
-    };
+    const int high = kOthers - low;
+    // Rows of products: record j of the later position, then those of the earlier one.
+    if (is_token(low)) {
+      Token token = begin(low);
 #pragma unroll
-    for (int s = Layout::kRecords - 2; s >= kOldest; --s) {
-      if (s == high - 1) {
-        finish(low, token);
-        token = begin(high);
-        record = s;
+      for (int j = kPairs - 2; j >= 0; --j) {
+        if (j < low) multiply(token, j, high + j);
       }
-      add(s, key(record), gate(record));
-      --record;
+      finish(low, token);
     }
+    if (is_token(high)) {
+      Token token = begin(high);
 #pragma unroll
-    for (int s = kOldest - 1; s >= 0; --s) add(s, keys_[s], gates_[s]);
-    finish(high, token);
-    sum_over_lanes(partial);
-    const int s = ptx::lane() % Layout::kRecords, which = ptx::lane() / Layout::kRecords;
-    const int position = s < high ? high : low;
-    if (s < Layout::kRecords - 1 && is_token(position)) {
-      scratch_.partial[((quarter_ * Layout::kTokens + position - segment_.history) * 2 + which) *
-                           Layout::kRecords +
-                       (s < high ? s : s - high)] = partial[0];
+      for (int j = kOthers - 1; j >= 0; --j) {
+        if (j < kPairs || j < high) multiply(token, j, j);
+      }
+      finish(high, token);
     }
+    ptx::sync_warp();
+    const int row = ptx::lane() % Layout::kRecords, which = ptx::lane() / Layout::kRecords;
+    const int position = row < high ? high : low;
+    if (row < kOthers && is_token(position)) {
+      const float* const products = products_.rows[ptx::lane()];
+      float* const to = scratch_.partial +
+                        ((position - segment_.history) * 2 + which) * Layout::kRecords +
+                        (row < high ? row : row - high);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        to[(2 * half_ + i) * Layout::kTokens * 2 * Layout::kRecords] = sum_of_16(products + 16 * i);
+      }
+    }
+    ptx::sync_warp();
   }
 
  private:
-  static constexpr int kOldest = kPairs - 1;
+  static constexpr int kOthers = Layout::kRecords - 1;  // most records before a token
 
   struct Token {
-    float key, query;
-    float left;  // decay from the record that comes next to the token
+    float2 key, query;
+    float2 left;  // decay from the record that comes next to the token
   };
+
+  // In the order of sum_over_lanes(), whose first step is done.
+  static __device__ __forceinline__ float sum_of_16(const float* x) {
+    float4 part[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[i] = *reinterpret_cast<const float4*>(x + 4 * i);
+    const float4 four = sum(sum(part[0], part[2]), sum(part[1], part[3]));
+    return (four.x + four.z) + (four.y + four.w);
+  }
+  static __device__ __forceinline__ float4 sum(const float4& a, const float4& b) {
+    return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+  }
 
   __device__ __forceinline__ bool is_token(int position) const {
     return position >= segment_.history && position < segment_.history + segment_.count;
   }
-  __device__ __forceinline__ float key(int position) const {
-    return widen(segment_.staged.keys[swizzled<kKeyDim>(position, channel_)]);
+  // Of both channels of a swizzled row.
+  __device__ __forceinline__ uint32_t two_of(const bf16* rows, int row) const {
+    return pair_of(rows[swizzled<kKeyDim>(row, channel_)],
+                   rows[swizzled<kKeyDim>(row, channel_ + 16)]);
   }
-  __device__ __forceinline__ float gate(int position) const {
-    return segment_.staged.gates[position * kKeyDim + channel_];
+  __device__ __forceinline__ float2 gates(int position) const {
+    const float* const row = segment_.staged.gates + position * kKeyDim + channel_;
+    return {row[0], row[16]};
+  }
+  static __device__ __forceinline__ float2 widen2(uint32_t pair) {
+    return {low_half(pair), high_half(pair)};
+  }
+  static __device__ __forceinline__ float2 product(const float2& a, const float2& b) {
+    return {a.x * b.x, a.y * b.y};
   }
   __device__ __forceinline__ Token begin(int position) const {
-    return {key(position), widen(segment_.q[swizzled<kKeyDim>(position, channel_)]),
-            gate(position)};
+    return {widen2(two_of(segment_.staged.keys, position)), widen2(two_of(segment_.q, position)),
+            gates(position)};
+  }
+  __device__ __forceinline__ void multiply(Token& token, int record, int row) {
+    const float2 decayed = product(widen2(keys_[record]), token.left);
+    const float2 with_key = product(decayed, token.key);
+    const float2 with_query = product(decayed, token.query);
+    products_.rows[row][ptx::lane()] = with_key.x + with_key.y;
+    products_.rows[Layout::kRecords + row][ptx::lane()] = with_query.x + with_query.y;
+    token.left = product(token.left, gates_[record]);
   }
   __device__ __forceinline__ void finish(int position, const Token& token) {
-    if (!is_token(position)) return;
-    store_decayed<Layout>(scratch_.exchange[position - segment_.history], channel_,
-                          token.key * token.left, token.query * token.left);
+    typename Layout::Exchange& exchange = scratch_.exchange[position - segment_.history];
+    const float2 key = product(token.key, token.left), query = product(token.query, token.left);
+    store_decayed<Layout>(exchange, channel_, key.x, query.x);
+    store_decayed<Layout>(exchange, channel_ + 16, key.y, query.y);
   }
 
   const Segment<Layout>& segment_;
   typename Layout::Scratch& scratch_;
-  int quarter_, channel_;
-  float keys_[kOldest], gates_[kOldest];
+  int half_, channel_;
+  typename Layout::PairProducts& products_;
+  uint32_t keys_[kOthers];
+  float2 gates_[kOthers];
 };
 
 // The keys of a fold of `records` records, decayed to the end of the block, as B operands, and the

@@ -82,7 +82,12 @@ struct ChannelChunkLayout : WindowLayout<GateKind::kda, bf16, 16, kUnitRows, kCh
   using Window = WindowLayout<GateKind::kda, bf16, 16, kUnitRows, kChunkSegment, true>;
   static constexpr bool kRepresentative = true;
   static constexpr int kHelpers = 8;
-  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;
+  // Four warps in the producer's place, of which one copies, so that the registers can be dealt out
+  // anew: those of four warps change together.
+  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 128;
+  static constexpr int kWalkerRegisters = kUnitRows == 64 ? 168 : 112;
+  static constexpr int kHelperRegisters = kUnitRows == 64 ? 144 : 104;
+  static constexpr int kProducerRegisters = kUnitRows == 64 ? 56 : 48;
   static constexpr int kBlocks = 3;  // in shared memory
 
   // What the helpers make of a block.
@@ -109,8 +114,14 @@ struct ChannelChunkLayout : WindowLayout<GateKind::kda, bf16, 16, kUnitRows, kCh
     float beta[16];
     Scratch segments[1];
   };
+  // Of one helper: [key, query][record][lane], a pitch with which eight lanes read eight rows from
+  // different banks.
+  struct PairProducts {
+    alignas(16) float rows[2 * 16][32 + 4];
+  };
   struct Shared {
     Block blocks[kBlocks];
+    PairProducts products[kHelpers];
     std::uint64_t full[kBlocks], ready[kBlocks], empty[kBlocks];
   };
 

@@ -282,9 +282,11 @@ __device__ __forceinline__ void help_chunk_of_channels(const StepArgs& args, con
                                           [](int, int, float) {});
     window_gram<Layout, kHelpers>(segment, 0, scratch, warp);
     ptx::sync_group<32 * kHelpers>(kBarrier);  // the decays
-    ChannelPairs<Layout> pairs(segment, scratch, quarter);
+    ChannelPairs<Layout> pairs(segment, scratch, warp % 2, shared.products[warp]);
 #pragma unroll 1
-    for (int pair = set; pair < ChannelPairs<Layout>::kPairs; pair += kSets) pairs.evaluate(pair);
+    for (int pair = warp / 2; pair < ChannelPairs<Layout>::kPairs; pair += kHelpers / 2) {
+      pairs.evaluate(pair);
+    }
     ptx::sync_group<32 * kHelpers>(kBarrier);  // the sums
     if (set == 1) {
       chunk_coefficients<Layout, kQuarters>(args, segment, scratch, quarter);
@@ -375,15 +377,23 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
     }
+  } else if constexpr (Layout::kTiled && Layout::kKda) {
+    constexpr int kProducer = Layout::kWarps + Layout::kHelpers;
+    if (warp < Layout::kWarps) {
+      ptx::take_registers<Layout::kWalkerRegisters>();
+      walk_chunk<Layout>(args, unit, shared, warp);
+    } else if (warp < kProducer) {
+      ptx::take_registers<Layout::kHelperRegisters>();
+      help_chunk_of_channels<Layout>(args, unit, shared, warp - Layout::kWarps);
+    } else {
+      ptx::give_registers<Layout::kProducerRegisters>();
+      if (warp == kProducer) produce_chunk<Layout>(args, unit, shared);
+    }
   } else if (warp == ptx::threads() / 32 - 1) {
     produce_chunk<Layout>(args, unit, shared);
   } else if constexpr (Layout::kTiled) {
     if (warp >= Layout::kWarps) {
-      if constexpr (Layout::kKda) {
-        help_chunk_of_channels<Layout>(args, unit, shared, warp - Layout::kWarps);
-      } else {
-        help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
-      }
+      help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
     } else {
       walk_chunk<Layout>(args, unit, shared, warp);
     }
