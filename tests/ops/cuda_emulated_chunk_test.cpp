@@ -65,13 +65,16 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedChunk,
                                          Case{GateKind::gdn, DType::bf16, 16, 1, 16, 70, 64},
                                          Case{GateKind::gdn, DType::f32, 16, 4, 32, 60},
                                          Case{GateKind::kda, DType::bf16, 16, 8, 32, 60},
+                                         Case{GateKind::kda, DType::bf16, 16, 1, 16, 70, 64},
                                          Case{GateKind::kda, DType::f32, 16, 5, 32, 50},
                                          Case{GateKind::gdn, DType::bf16, 8, 8, 16, 50},
                                          Case{GateKind::kda, DType::f32, 8, 3, 16, 30},
+                                         Case{GateKind::kda, DType::bf16, 8, 8, 16, 30},
                                          Case{GateKind::gdn, DType::f32, 32, 16, 64, 100},
                                          Case{GateKind::gdn, DType::bf16, 32, 8, 64, 80},
                                          Case{GateKind::kda, DType::bf16, 32, 7, 64, 80, 64},
-                                         Case{GateKind::gdn, DType::bf16, 1, 1, 1, 5}));
+                                         Case{GateKind::gdn, DType::bf16, 1, 1, 1, 5},
+                                         Case{GateKind::kda, DType::bf16, 1, 1, 1, 5}));
 
 // Blocks run one after the other here: were the tail's keys and decays appended by a head that is
 // done, its siblings would read them in the place of pending ones.

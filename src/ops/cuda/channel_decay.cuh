@@ -15,11 +15,14 @@ __device__ __forceinline__ void store_decayed(typename Layout::Exchange& exchang
   if constexpr (Layout::kMma) {
     const uint32_t high = ptx::pack_bf16(k, q);
     const uint32_t low = ptx::pack_bf16(k - low_half(high), q - high_half(high));
-    auto half = [](uint32_t x) { return bf16{static_cast<uint16_t>(x & 0xffffu)}; };
-    exchange.decayed[channel] = half(high);
-    exchange.decayed[kKeyDim + channel] = half(high >> 16);
-    exchange.decayed[2 * kKeyDim + channel] = half(low);
-    exchange.decayed[3 * kKeyDim + channel] = half(low >> 16);
+    const auto store = [&](int row, uint32_t half) {
+      const int at = Layout::kSwizzled ? swizzled<kKeyDim>(row, channel) : row * kKeyDim + channel;
+      exchange.decayed[at] = bf16{static_cast<uint16_t>(half & 0xffffu)};
+    };
+    store(0, high);
+    store(1, high >> 16);
+    store(2, low);
+    store(3, low >> 16);
   } else {
     exchange.decayed_f32[channel] = k;
     exchange.decayed_f32[kKeyDim + channel] = q;

@@ -84,4 +84,57 @@ struct TiledChunkLayout
   static constexpr std::size_t bytes(int, int) { return sizeof(Shared); }
 };
 
+// The same for KDA, with a fold block of 16 or less: the helpers also do everything that runs over
+// key channels (chunk_channels.cuh).
+template <int kUnitRows>
+struct ChannelChunkLayout : WindowLayout<GateKind::kda, bf16, 16, kUnitRows, kChunkSegment, true> {
+  using Window = WindowLayout<GateKind::kda, bf16, 16, kUnitRows, kChunkSegment, true>;
+  static constexpr bool kRepresentative = true;
+  static constexpr int kHelpers = 8;
+  // Four warps in the producer's place, of which one copies, so that the registers can be dealt out
+  // anew: those of four warps change together.
+  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 128;
+  static constexpr int kWalkerRegisters = kUnitRows == 64 ? 168 : 112;
+  static constexpr int kHelperRegisters = kUnitRows == 64 ? 144 : 104;
+  static constexpr int kProducerRegisters = kUnitRows == 64 ? 56 : 48;
+  static constexpr int kBlocks = 3;  // in shared memory
+
+  // What the helpers make of a block.
+  struct Scratch {
+    // Products of each token with itself.
+    float key_key[kChunkSegment], query_query[kChunkSegment], key_query[kChunkSegment];
+    float partial[kKeyDim / 32 * kChunkSegment * 2 * 16];  // as WindowLayout's
+    alignas(16) typename Window::Exchange exchange[kChunkSegment];
+    alignas(16) float decay[kKeyDim];  // over the block, of its fold
+    // The fold's decayed keys, high and low parts; the pitch keeps what eight lanes write together
+    // in different banks.
+    alignas(16) std::uint32_t fold_keys[kKeyDim / 8][128 + 4];
+    // [record][column][key, query]
+    alignas(16) float coefficients[(16 + Window::kZeroRecords) * Window::kCoefficientPitch];
+    alignas(16) float factors[Window::kFactors][Window::kColumns];
+  };
+  struct Block {
+    alignas(128) bf16 keys[16 * kKeyDim];
+    alignas(128) bf16 corrections[16 * kValueDim];  // the unit's columns only
+    alignas(128) bf16 q[16 * kKeyDim];
+    alignas(128) bf16 v[16 * kUnitRows];
+    alignas(128) float gates[16 * kKeyDim];
+    float key_scales[16];
+    float beta[16];
+    Scratch segments[1];
+  };
+  // Of one helper: [key, query][record][lane], a pitch with which eight lanes read eight rows from
+  // different banks.
+  struct PairProducts {
+    alignas(16) float rows[2 * 16][32 + 4];
+  };
+  struct Shared {
+    Block blocks[kBlocks];
+    PairProducts products[kHelpers];
+    std::uint64_t full[kBlocks], ready[kBlocks], empty[kBlocks];
+  };
+
+  static constexpr std::size_t bytes(int, int) { return sizeof(Shared); }
+};
+
 }  // namespace replayssm::cuda

@@ -1,13 +1,14 @@
 // What a thread block does in chunk_prefill with its unit, some value rows of one head of one row:
 // it walks the row's records and tokens from the checkpoint on, block of positions by block. The
 // state stays on chip and is rounded where a block ends, as in decode; a token's sums are
-// those of a window. A warp for every 16 rows evaluates, one more copies the next block; GDN has
-// helpers between them, see TiledChunkLayout.
+// those of a window. A warp for every 16 rows evaluates, one more copies the next block; all but
+// KDA with fp32 states or L = 32 has helpers between them, see TiledChunkLayout and
+// ChannelChunkLayout.
 #pragma once
 
+#include "ops/cuda/chunk_channels.cuh"
 #include "ops/cuda/chunk_layout.h"
 #include "ops/cuda/segment.cuh"
-#include "ops/cuda/tile_solve.cuh"
 #include "ops/cuda/window_producer.cuh"
 
 namespace replayssm::cuda {
@@ -261,6 +262,42 @@ __device__ __forceinline__ void help_chunk(const StepArgs& args, const Unit& uni
   }
 }
 
+// The helpers of KDA, whose work over key channels is most of it.
+template <class Layout>
+__device__ __forceinline__ void help_chunk_of_channels(const StepArgs& args, const Unit& unit,
+                                                       typename Layout::Shared& shared, int warp) {
+  constexpr int kHelpers = Layout::kHelpers, kBarrier = 1, kQuarters = kKeyDim / 32;
+  const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
+  const int quarter = warp % kQuarters, set = warp / kQuarters;
+  constexpr int kSets = kHelpers / kQuarters;
+  static_assert(kSets == 2);  // behind the sums one folds, the other makes coefficients
+  for (int b = 0; b < count; ++b) {
+    const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
+    const ChunkBlock at(unit, b, block_size);
+    typename Layout::Block& block = shared.blocks[slot];
+    typename Layout::Scratch& scratch = block.segments[0];
+    const Segment<Layout> segment = chunk_segment<Layout>(block, at, at.records);
+    ptx::barrier_wait(shared.full + slot, turn & 1);
+    resolve_decays<Layout, 32 * kHelpers>(args, unit.value_head, block.gates + at.records * kKeyDim,
+                                          segment.count, warp * 32 + ptx::lane(),
+                                          [](int, int, float) {});
+    window_gram<Layout, kHelpers>(segment, 0, scratch, warp);
+    ptx::sync_group<32 * kHelpers>(kBarrier);  // the decays
+    ChannelPairs<Layout> pairs(segment, scratch, warp % 2, shared.products[warp]);
+#pragma unroll 1
+    for (int pair = warp / 2; pair < ChannelPairs<Layout>::kPairs; pair += kHelpers / 2) {
+      pairs.evaluate(pair);
+    }
+    ptx::sync_group<32 * kHelpers>(kBarrier);  // the sums
+    if (set == 1) {
+      chunk_coefficients<Layout, kQuarters>(args, segment, scratch, quarter);
+    } else if (b + 1 < count) {
+      write_decayed_fold_keys<Layout>(segment, block_size, scratch, quarter);
+    }
+    ptx::barrier_arrive(shared.ready + slot);
+  }
+}
+
 // The warps that walk the chunk, each with sixteen value rows of the state.
 template <class Layout>
 __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& unit,
@@ -281,7 +318,13 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       TileSums<Layout> sums{};
-      tile_products(state, segment, sums);
+      if constexpr (Layout::kKda) {
+        with_slots(segment, [&]<int kUsed>() {
+          decayed_tile_products<kUsed>(state, segment, block.segments[s], sums);
+        });
+      } else {
+        tile_products(state, segment, sums);
+      }
       solve_tile(segment, unit.first_value, block.segments[s], warp,
                  TileOutput(args, unit, token, row), sums,
                  [&](int i, int value, const RowPair<State>& d) {
@@ -292,8 +335,13 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tile<Layout>({block.keys, block.corrections, block.gates, block.key_scales}, block_size,
-                        unit.first_value + row, scratch, scratch.decay[0], state);
+      if constexpr (Layout::kKda) {
+        fold_decayed_tile<Layout>(block.corrections, block_size, unit.first_value + row, scratch,
+                                  state);
+      } else {
+        fold_tile<Layout>({block.keys, block.corrections, block.gates, block.key_scales},
+                          block_size, unit.first_value + row, scratch, scratch.decay[0], state);
+      }
       if (b + 2 == count) store_tile(state, static_cast<State*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
@@ -328,6 +376,18 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     const int64_t stride = static_cast<int64_t>(args.value_heads) * kValueDim;
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
+    }
+  } else if constexpr (Layout::kTiled && Layout::kKda) {
+    constexpr int kProducer = Layout::kWarps + Layout::kHelpers;
+    if (warp < Layout::kWarps) {
+      ptx::take_registers<Layout::kWalkerRegisters>();
+      walk_chunk<Layout>(args, unit, shared, warp);
+    } else if (warp < kProducer) {
+      ptx::take_registers<Layout::kHelperRegisters>();
+      help_chunk_of_channels<Layout>(args, unit, shared, warp - Layout::kWarps);
+    } else {
+      ptx::give_registers<Layout::kProducerRegisters>();
+      if (warp == kProducer) produce_chunk<Layout>(args, unit, shared);
     }
   } else if constexpr (Layout::kTiled) {
     constexpr int kProducer = Layout::kWarps + Layout::kHelpers;

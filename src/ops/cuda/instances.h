@@ -70,6 +70,10 @@ auto visit_chunk_layout(const StepPlan& plan, Visit&& visit) {
       if (plan.state == DType::f32) return visit(TiledChunkLayout<float, kRecordTile, 64>{});
       return plan.unit_rows == 128 ? visit(TiledChunkLayout<bf16, kRecordTile, 128>{})
                                    : visit(TiledChunkLayout<bf16, kRecordTile, 64>{});
+    } else if constexpr (kRecordTile == 16) {
+      if (plan.state == DType::f32) return visit(ChunkLayout<kGate, float, kRecordTile, 64>{});
+      return plan.unit_rows == 128 ? visit(ChannelChunkLayout<128>{})
+                                   : visit(ChannelChunkLayout<64>{});
     } else {
       if (plan.state == DType::f32) return visit(ChunkLayout<kGate, float, kRecordTile, 64>{});
       return plan.unit_rows == 128 ? visit(ChunkLayout<kGate, bf16, kRecordTile, 128>{})

@@ -8,12 +8,12 @@
 namespace replayssm::cuda {
 
 // `tokens` log gates in shared memory, or projections of them, become decays; each(token, channel,
-// decay) sees every one of them. All threads of a group.
-template <class Layout, class Each>
+// decay) sees every one of them. All kThreads threads of a group.
+template <class Layout, int kThreads = Layout::kThreads, class Each>
 __device__ __forceinline__ void resolve_decays(const StepArgs& args, int value_head, float* gates,
                                                int tokens, int thread, Each&& each) {
   // KDA: a thread has a channel of every kThreads / K th token; GDN: a token.
-  constexpr int kEach = Layout::kThreads / Layout::kGateWidth;
+  constexpr int kEach = kThreads / Layout::kGateWidth;
   const int channel = Layout::kKda ? thread % kKeyDim : 0;
   for (int i = thread / Layout::kGateWidth; i < tokens; i += kEach) {
     float& gate = gates[i * Layout::kGateWidth + channel];

@@ -1,5 +1,5 @@
-// GDN in chunks: a warp's sixteen value rows of the state multiplied with the
-// tokens' keys and queries, and the tokens solved one after the other, all in the layout of the
+// Chunks in tiles: a warp's sixteen value rows of the state multiplied with the tokens' keys and
+// queries (GDN), and the tokens solved one after the other, all in the layout of the
 // matrix units' accumulators. The sums are those of a step of one token, in its order.
 #pragma once
 

@@ -8,7 +8,8 @@
 namespace replayssm::cuda {
 
 // kRecordTile: a fold block, 16 (also for 8) or 32. kWindow: the most tokens, 4, 8 or 16.
-// kTiles: every warp has one tile of 16 rows of the state. Chunks only, see TiledChunkLayout.
+// kTiles: every warp has one tile of 16 rows of the state. Chunks only, see TiledChunkLayout and
+// ChannelChunkLayout.
 template <GateKind kGateKind, class StateType, int kRecordTile, int kUnitRows, int kWindow,
           bool kTiles = false>
 struct WindowLayout {
@@ -22,10 +23,11 @@ struct WindowLayout {
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr bool kTiled = kTiles;
-  // GDN with bf16 states or in tiles: rows of keys and queries are swizzled, in tiles those of
-  // values and corrections too, and the state is folded in registers (state_tile.cuh).
+  // GDN with bf16 states, and tiles: rows of keys and queries are swizzled, in tiles those of
+  // values and corrections and decayed inputs too, and the state is folded in registers
+  // (state_tile.cuh).
   static constexpr bool kSwizzled =
-      kGateKind == GateKind::gdn && (sizeof(StateType) == 2 || kTiles);
+      kTiles || (kGateKind == GateKind::gdn && sizeof(StateType) == 2);
   // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
   // GDN windows with fp32 states: a segment's products with the state are all made before its
