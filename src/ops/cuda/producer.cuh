@@ -171,6 +171,12 @@ __device__ __forceinline__ void copy_swizzled_rows(const Copiers& who, bf16* to,
   }
 }
 
+// Of a unit.
+template <class Layout>
+__device__ __forceinline__ constexpr uint32_t state_bytes() {
+  return Layout::kRows * kKeyDim * sizeof(typename Layout::State);
+}
+
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
@@ -183,7 +189,13 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
   const Copiers who = producers<Layout>();
   const bool first_warp = who.index < 32;
   if (first_warp && ptx::copies_blocks()) {
-    if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
+    if (u.has_state) {
+      if constexpr (Layout::kStagesState) {
+        ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
+      } else {
+        ptx::prefetch_block(u.state, state_bytes<Layout>());
+      }
+    }
     if constexpr (Layout::kRecords > 0 && !Layout::kSwizzled) {
       for (int done = 0; done < records;) {
         const int row = (first_row + done) & (ring_rows - 1);
@@ -227,9 +239,9 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
   constexpr uint32_t kRecordBytes = kKeyDim * sizeof(bf16) +
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
-  constexpr uint32_t kStateBytes = Layout::kRows * kKeyDim * sizeof(typename Layout::State);
   const uint32_t records = Layout::kSwizzled ? 0u : static_cast<uint32_t>(u.records);
-  return (u.has_state ? kStateBytes : 0u) + records * kRecordBytes;
+  return (Layout::kStagesState && u.has_state ? state_bytes<Layout>() : 0u) +
+         records * kRecordBytes;
 }
 
 // Units of packed_step and window_step.

@@ -89,10 +89,9 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
 }
 
 // Folds `count` records into the rows that the group's warps have in registers; `out` as in
-// FoldOperands, by way of the stage. Three group barriers.
+// FoldOperands. Three group barriers.
 template <class Layout>
 __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& staged, int count,
-                                                  typename Layout::Stage& stage,
                                                   typename Layout::Scratch& scratch,
                                                   StateTiles<Layout>& state, void* out, int warp,
                                                   int group_barrier) {
@@ -110,9 +109,9 @@ __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& s
   if (out != nullptr) {
 #pragma unroll
     for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      store_tile(state.tiles[m], stage.state + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
+      store_global_tile(state.tiles[m],
+                        static_cast<bf16*>(out) + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
     }
-    store_rows<Layout>(stage, warp, static_cast<typename Layout::State*>(out));
   }
 }
 
@@ -249,7 +248,7 @@ struct GroupCoefficients {
 // every token, and for up to three that do not exist. One warp.
 template <class Layout, class Next>
 __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
-                                                 const StateRows<Layout>& state, bool has_state,
+                                                 StateRows<Layout>& state, bool has_state,
                                                  typename Layout::Scratch& scratch, int exchange_at,
                                                  int warp, Next&& next) {
   using State = typename Layout::State;
@@ -268,8 +267,7 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
   for (int first = 0; first < count; first += kGroup) {
     GroupSums<Layout> sums{};
     if (has_state) {
-      sums = group_products(state, segment, first, scratch.exchange + exchange_at,
-                            scratch.products[Layout::kMma ? warp : 0]);
+      sums = group_products(state, segment, first, scratch, exchange_at, warp);
     }
     const float* const factors = scratch.factors[0] + segment.first_column + first;
     const auto four = [&](int factor) {

@@ -75,6 +75,7 @@ struct StageLayout {
   static constexpr int kTokens = 1;
   static constexpr bool kRepresentative = true;  // see kIsBuilt
   static constexpr bool kSwizzled = false;
+  static constexpr bool kStagesState = true;
   static constexpr int kGroupsMax = 2;  // of a block
   static constexpr int kProducerWarps = 1;
   // Units are described this many at a time, one a lane, in a table of two such batches. A unit is

@@ -59,9 +59,16 @@ struct StateTile {
     ptx::mma(c, x[0], x[1], x[2], x[3], b.x, b.y);
     ptx::mma(c, y[0], y[1], y[2], y[3], b.z, b.w);
   }
+  // The A operand of step `step` of a chunk against eight rows of the tile as columns of B, the
+  // first eight or the others. A product is the same sum in either place.
+  __device__ __forceinline__ void multiply_rows(float (&c)[4], const uint4& a, int chunk, int step,
+                                                bool second) {
+    ptx::mma(c, a.x, a.y, a.z, a.w, pair(chunk, 2 * step, second),
+             pair(chunk, 2 * step + 1, second));
+  }
 };
 
-// From or to sixteen rows in shared or global memory.
+// From sixteen rows in shared memory.
 __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   const int g = ptx::lane() >> 2;
   StateTile tile;
@@ -77,24 +84,33 @@ __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   }
   return tile;
 }
-__device__ __forceinline__ void store_tile(StateTile& tile, bf16* rows) {
-  const int g = ptx::lane() >> 2;
-  const bool odd = (g & 1) != 0;
-  const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
-  const uint32_t swap = odd ? ~0u : 0u;
+
+// From or to sixteen rows in global memory, 64 bytes of eight rows at a time.
+__device__ __forceinline__ StateTile load_global_tile(const bf16* rows) {
+  const bf16* const x = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
+  StateTile tile;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    bf16* const x = rows + (g + 8 * half) * kKeyDim + (ptx::lane() & 3) * 8;
 #pragma unroll
-    for (int c = 0; c < kChunks; c += 2) {
-      const auto chunk = [&](int i) {
-        return uint4{tile.pair(i, 0, half == 1), tile.pair(i, 1, half == 1),
-                     tile.pair(i, 2, half == 1), tile.pair(i, 3, half == 1)};
-      };
-      *reinterpret_cast<uint4*>(x + early + c * kChunkColumns) =
-          choose(swap, chunk(c + 1), chunk(c));
-      *reinterpret_cast<uint4*>(x + late + c * kChunkColumns) =
-          choose(swap, chunk(c), chunk(c + 1));
+    for (int c = 0; c < kChunks; ++c) {
+      const uint4 u = ptx::load_once(x + 8 * half * kKeyDim + c * kChunkColumns);
+      tile.pair(c, 0, half == 1) = u.x;
+      tile.pair(c, 1, half == 1) = u.y;
+      tile.pair(c, 2, half == 1) = u.z;
+      tile.pair(c, 3, half == 1) = u.w;
+    }
+  }
+  return tile;
+}
+__device__ __forceinline__ void store_global_tile(StateTile& tile, bf16* rows) {
+  bf16* const x = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      *reinterpret_cast<uint4*>(x + 8 * half * kKeyDim + c * kChunkColumns) =
+          uint4{tile.pair(c, 0, half == 1), tile.pair(c, 1, half == 1), tile.pair(c, 2, half == 1),
+                tile.pair(c, 3, half == 1)};
     }
   }
 }

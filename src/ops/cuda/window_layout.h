@@ -27,6 +27,8 @@ struct WindowLayout {
   static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
   // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
+  // Otherwise a state goes from the L2 cache straight into the registers of its warps.
+  static constexpr bool kStagesState = !kSwizzled;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.
   static constexpr int kRowsPerWarp = kSwizzled && !kTiled ? 32 : 16;
@@ -46,11 +48,16 @@ struct WindowLayout {
   static constexpr int kProducerWarps = 4;
   static constexpr int kThreadsMax = kGroupsMax * kThreads + 32 * kProducerWarps;
   static constexpr int kProducerRegisters = 56, kGroupRegisters = kWarps > 4 ? 104 : 152;
+  // GDN windows with bf16 states: keys and queries of eight tokens as an A operand,
+  // [chunk][step][lane][4], made once and read by all warps; a window's two segments both begin
+  // with a tile of eight.
+  static constexpr int kOperandWords = kSwizzled && !kTiled ? 2 * kKeyDim / 32 * 32 * 4 : 0;
+  static constexpr int kTokenTiles = kOperandWords != 0 ? (kWindow + 7) / 8 + 1 : 1;
   // Columns of coefficients: a window's two segments begin at multiples of four.
   static constexpr int kColumns = kWindow + 4;
 
   struct Stage {
-    alignas(128) State state[kRows * kKeyDim];
+    alignas(128) State state[kStagesState ? kRows * kKeyDim : 8];
     alignas(128) bf16 keys[kStaged * kKeyDim];
     alignas(128) State corrections[kStaged * kValueDim];
     alignas(128) float gates[kStaged * kGateWidth];  // decays; the window's arrive as log gates
@@ -58,6 +65,8 @@ struct WindowLayout {
     alignas(16) bf16 q[kWindow * kKeyDim];
     alignas(16) bf16 v[kValuesInPlace ? 8 : kWindow * kRows];
     alignas(16) float beta[kWindow];
+    // Swizzled: what the group makes of keys and queries, see kOperandWords.
+    alignas(16) std::uint32_t operands[kOperandWords != 0 ? kTokenTiles * kOperandWords : 4];
   };
 
   // A token's decayed key and query (KDA).
@@ -78,6 +87,9 @@ struct WindowLayout {
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
   static constexpr int kGramPitch = kRecordTile + 1;
+  // Floats of a row's products with a group's tokens, or, swizzled, with eight tokens: four rows of
+  // the latter apart in banks.
+  static constexpr int kProductPitch = kSwizzled ? 12 : kTokenGroup;
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
@@ -90,9 +102,9 @@ struct WindowLayout {
       // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
       // coefficients.
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: a group's products on their way to the lanes of their rows,
+      // Then, per warp: products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kProductPitch];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };

@@ -51,7 +51,8 @@ struct Window {
             first_token,
             second ? 0 : history,
             second ? tokens - count : count,
-            second ? (count + 3) & ~3 : 0};
+            second ? (count + 3) & ~3 : 0,
+            stage.operands + (second ? (count + 7) / 8 * Layout::kOperandWords : 0)};
   }
 };
 
@@ -105,13 +106,16 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     tiles = window_gram(segment, tiles, scratch, warp);
     if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   }
+  bool has_state = unit.has_state != 0;
+  StateRows<Layout> state;
+  // As soon as there are registers: what comes before its first use hides how long it takes.
+  if constexpr (!Layout::kStagesState) {
+    state = load_state<Layout>(stage, unit.state, warp, has_state);
+  }
   ptx::sync_group<Layout::kThreads>(group_barrier);
   window_coefficients(args, unit, window, stage, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
 
-  bool has_state = unit.has_state != 0;
-  StateRows<Layout> state;
-  if constexpr (Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
@@ -119,7 +123,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       const StagedRecords<Layout> folded = records_from<Layout>(stage, part == 1 ? first : 0);
       void* const out = part == 1 ? nullptr : unit.state_out;
       if constexpr (Layout::kSwizzled) {
-        fold_in_registers<Layout>(folded, block, stage, scratch, state, out, warp, group_barrier);
+        fold_in_registers<Layout>(folded, block, scratch, state, out, warp, group_barrier);
       } else {
         if (part == 1) {
           // The stored state may still be on its way out of the stage, and what the fold before
@@ -132,7 +136,9 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       }
       has_state = true;
     }
-    if constexpr (!Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
+    if constexpr (Layout::kStagesState) {
+      state = load_state<Layout>(stage, nullptr, warp, has_state);
+    }
     RowOutput<Layout> output(args, unit, segment.first_token, warp);
     evaluate_segment(segment, unit.first_value, state, has_state, scratch,
                      Layout::kKda ? segment.first_token : 0, warp,
@@ -142,8 +148,12 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   }
   // The next unit overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
-  ptx::fence_before_bulk();
-  release_written(empty);
+  if constexpr (Layout::kStagesState) {
+    ptx::fence_before_bulk();
+    release_written(empty);
+  } else {
+    release(empty);
+  }
   return true;
 }
 
