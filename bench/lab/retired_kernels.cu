@@ -11,7 +11,7 @@ template <class Layout>
 __global__ void __launch_bounds__(kGroupThreads)
     unpipelined_kernel(const __grid_constant__ StepArgs args, int, int) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  Pipeline<Layout> pipeline(shared, 1, 1);
+  Pipeline<Layout> pipeline(shared, 1, 1, true);
   pipeline.init();
   const int warp = ptx::thread() / 32;
   typename Layout::Stage& stage = pipeline.stages[0];
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kGroupThreads)
       units.describe(ptx::block(), lookup, unit);
     }
     ptx::sync_warp();
-    fetch_state<Layout>(units, unit, stage, pipeline.full);
-    if (unit.kind == UnitKind::live) units.copy_inputs(unit, stage);
+    fetch_state<Layout>(lanes_of_warp(), units, unit, stage, pipeline.full);
+    if (unit.kind == UnitKind::live) units.copy_inputs(lanes_of_warp(), unit, stage);
     ptx::copies_arrive(pipeline.full);
   }
   ptx::barrier_wait(pipeline.full, 0);
@@ -118,7 +118,7 @@ template <class Layout>
 __global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
     many_copies_kernel(const __grid_constant__ StepArgs args, int stages, int groups) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  Pipeline<Layout> pipeline(shared, stages, groups);
+  Pipeline<Layout> pipeline(shared, stages, groups, true);
   pipeline.init();
   const int warp = ptx::thread() / 32;
   if (warp == groups * kWarpsPerGroup) {

@@ -23,9 +23,11 @@ struct Pipeline {
   uint64_t* empty;
   int stage_count;
   int groups;
+  bool produces_together;  // all producers copy every unit
 
-  __device__ Pipeline(unsigned char* shared, int stage_count_, int groups_)
-      : stage_count(stage_count_), groups(groups_) {
+  __device__ Pipeline(unsigned char* shared, int stage_count_, int groups_,
+                      bool produces_together_)
+      : stage_count(stage_count_), groups(groups_), produces_together(produces_together_) {
     stages = reinterpret_cast<typename Layout::Stage*>(shared);
     shared += sizeof(typename Layout::Stage) * static_cast<unsigned>(stage_count);
     scratch = reinterpret_cast<typename Layout::Scratch*>(shared);
@@ -41,7 +43,7 @@ struct Pipeline {
     if (ptx::thread() == 0) {
       for (int i = 0; i < stage_count; ++i) {
         // The announcement, and every lane's plain copies.
-        ptx::barrier_init(full + i, 1 + 32 * Layout::kProducerWarps);
+        ptx::barrier_init(full + i, 1 + 32 * (produces_together ? Layout::kProducerWarps : 1));
         ptx::barrier_init(empty + i, Layout::kWarps);
       }
       ptx::barrier_init_fence();
@@ -135,39 +137,24 @@ __device__ __forceinline__ void describe_step(const StepArgs& args, int unit, co
   u.beta = args.beta + value_token;
 }
 
-// The lanes that copy together: this one among all of them.
+// The lanes that copy a unit together: this one among all of them.
 struct Copiers {
   int index;
-  int count;
+  int count;  // a multiple of 32
 };
-template <class Layout>
-__device__ __forceinline__ Copiers producers() {
-  constexpr int kCount = 32 * Layout::kProducerWarps;
-  return {ptx::thread() % kCount, kCount};
-}
 __device__ __forceinline__ Copiers lanes_of_warp() { return {ptx::lane(), 32}; }
 
-// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart.
+// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart. What row_at
+// reads from shared memory, it would read again for every row.
 template <int kBytes, class T, class RowAt>
 __device__ __forceinline__ void copy_rows(const Copiers& who, T* to, int pitch, int rows,
                                           RowAt&& row_at) {
   constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
+  static_assert(32 % kPieces == 0);
+  const int element = who.index % kPieces * kElements;
 #pragma unroll 1
-  for (int i = who.index; i < rows * kPieces; i += who.count) {
-    const int row = i / kPieces, element = i % kPieces * kElements;
-    ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
-  }
-}
-
-// Copies `rows` rows of 128 bf16 from row_at(i) to rows first, first + 1, .. of `to`, each piece of
-// 16 bytes to its place (swizzled); sixteen lanes a row.
-template <class RowAt>
-__device__ __forceinline__ void copy_swizzled_rows(const Copiers& who, bf16* to, int first,
-                                                   int rows, RowAt&& row_at) {
-  const int column = (who.index & 15) * 8;
-#pragma unroll 1
-  for (int i = who.index >> 4; i < rows; i += who.count >> 4) {
-    ptx::copy_piece(to + swizzled<kKeyDim>(first + i, column), row_at(i) + column);
+  for (int i = who.index / kPieces; i < rows; i += who.count / kPieces) {
+    ptx::copy_piece(to + i * pitch + element, row_at(i) + element);
   }
 }
 
@@ -182,11 +169,11 @@ __device__ __forceinline__ constexpr uint32_t state_bytes() {
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
 // whatever was there. All lanes.
 template <class Layout>
-__device__ __forceinline__ void copy_state_and_records(const Unit& u, typename Layout::Stage& stage,
+__device__ __forceinline__ void copy_state_and_records(const Copiers& who, const Unit& u,
+                                                       typename Layout::Stage& stage,
                                                        int ring_rows, uint64_t* full) {
   using State = typename Layout::State;
   const int first_row = u.first_row, records = u.records;
-  const Copiers who = producers<Layout>();
   const bool first_warp = who.index < 32;
   if (first_warp && ptx::copies_blocks()) {
     if (u.has_state) {
@@ -215,20 +202,28 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
     }
   }
   if constexpr (Layout::kSwizzled) {
-    const auto ring_row = [=](int i) { return ((first_row + i) & (ring_rows - 1)) * kKeyDim; };
     static_assert(kKeyDim == kValueDim);
-    copy_swizzled_rows(who, stage.keys, 0, records, [&](int i) { return u.keys + ring_row(i); });
-    copy_rows<kValueDim * sizeof(bf16)>(who, stage.corrections, kValueDim, records, [&](int i) {
-      return static_cast<const bf16*>(u.corrections) + ring_row(i);
-    });
+    const int column = (who.index & 15) * 8;
+    const bf16* const keys = u.keys + column;
+    const bf16* const corrections = static_cast<const bf16*>(u.corrections) + column;
+    // Copies side by side: each that stands alone has three empty instructions before it.
+#pragma unroll 1
+    for (int i = who.index >> 4; i < records; i += who.count >> 4) {
+      const int row = ((first_row + i) & (ring_rows - 1)) * kKeyDim;
+      ptx::copy_piece(stage.keys + swizzled<kKeyDim>(i, column), keys + row);
+      ptx::copy_piece(stage.corrections + i * kValueDim + column, corrections + row);
+    }
   }
   if constexpr (Layout::kRecords > 0) {
     const int touched =
         Layout::kTokens > 1 ? records : Layout::kRecords;  // the rest is the window's
+    const float* const key_scales = u.key_scales;
+    const float* const gates = u.gates;
+#pragma unroll(Layout::kTokens > 1 ? 1 : 4)
     for (int j = who.index; j < touched; j += who.count) {
       const int row = (first_row + j) & (ring_rows - 1);
-      ptx::copy_float(stage.key_scales + j, u.key_scales + row, j < records);
-      if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, u.gates + row, j < records);
+      ptx::copy_float(stage.key_scales + j, key_scales + row, j < records);
+      if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, gates + row, j < records);
     }
   }
 }
@@ -272,8 +267,8 @@ struct StepUnits {
     }
   }
 
-  // All lanes: the token's inputs.
-  __device__ void copy_inputs(const Unit& u, typename Layout::Stage& stage) const {
+  // The one warp: the token's inputs.
+  __device__ void copy_inputs(const Copiers&, const Unit& u, typename Layout::Stage& stage) const {
     ptx::copy_small(stage.q, u.q, sizeof(stage.q));
     ptx::copy_small(stage.k, u.k, sizeof(stage.k));
     ptx::copy_small(stage.v, u.v, sizeof(stage.v));
@@ -293,23 +288,28 @@ __device__ __forceinline__ void wait_then_allow_next() {
   ptx::allow_next_launch();
 }
 
-// Announces a unit's bulk copies and starts those of its state and records. All lanes.
+// Announces a unit's bulk copies and starts those of its state and records. All lanes that copy it.
 template <class Layout, class Units>
-__device__ __forceinline__ void fetch_state(const Units& units, const Unit& u,
+__device__ __forceinline__ void fetch_state(const Copiers& who, const Units& units, const Unit& u,
                                             typename Layout::Stage& stage, uint64_t* full) {
   const bool live = u.kind == UnitKind::live;
-  if (producers<Layout>().index == 0) {
+  if (who.index == 0) {
     ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
   }
   ptx::sync_warp();
-  if (live) copy_state_and_records<Layout>(u, stage, units.ring_rows(), full);
+  if (live) copy_state_and_records<Layout>(who, u, stage, units.ring_rows(), full);
 }
 
 // Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark. The
-// first producer warp describes the units, all of them copy.
+// first producer warp describes the units. Either all of them copy each unit, or every one those of
+// its own stages, so that what a unit costs whatever its size is paid once and not by all.
 template <class Layout, class Units>
 __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
-  const bool describes = producers<Layout>().index < 32;
+  constexpr int kWarps = Layout::kProducerWarps;
+  const int thread = ptx::thread() % (32 * kWarps), warp = thread / 32;
+  const bool describes = warp == 0, together = kWarps == 1 || pipeline.produces_together;
+  const Copiers who = together ? Copiers{thread, 32 * kWarps} : lanes_of_warp();
+  const auto own_stage = [&](int stage) { return together || stage % kWarps == warp; };
   const bool settled = units.settled();
   if (!settled) wait_then_allow_next();
   const int count = units.count(), stride = ptx::blocks();
@@ -333,8 +333,8 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
         batch[ptx::lane()].kind = UnitKind::end;
       }
     }
-    if constexpr (Layout::kProducerWarps > 1) {
-      ptx::sync_group<32 * Layout::kProducerWarps>(1 + pipeline.groups);
+    if constexpr (kWarps > 1) {
+      ptx::sync_group<32 * kWarps>(1 + pipeline.groups);
     } else {
       ptx::sync_warp();
     }
@@ -345,21 +345,26 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
     const int units_here = min(Layout::kUnitBatch, total - first);
     if (settled && first == 0) {  // fill the stages while the previous launch still runs
       fetched = min(units_here, pipeline.stage_count);
+#pragma unroll 1
       for (int i = 0; i < fetched; ++i) {
-        fetch_state<Layout>(units, batch[i], pipeline.stages[i], pipeline.full + i);
+        if (!own_stage(i)) continue;
+        fetch_state<Layout>(who, units, batch[i], pipeline.stages[i], pipeline.full + i);
       }
       wait_then_allow_next();
     }
+#pragma unroll 1
     for (int i = 0; i < units_here; ++i) {
       if (i == Layout::kUnitBatch / 2 && looks_up) units.look_up_cursor(unit_at(own), next);
-      const Unit& u = batch[i];
-      uint64_t* const full = pipeline.full + stage;
-      if (first + i >= fetched) {
-        ptx::barrier_wait(pipeline.empty + stage, parity);
-        fetch_state<Layout>(units, u, pipeline.stages[stage], full);
+      if (own_stage(stage)) {
+        const Unit& u = batch[i];
+        uint64_t* const full = pipeline.full + stage;
+        if (first + i >= fetched) {
+          ptx::barrier_wait(pipeline.empty + stage, parity);
+          fetch_state<Layout>(who, units, u, pipeline.stages[stage], full);
+        }
+        if (u.kind == UnitKind::live) units.copy_inputs(who, u, pipeline.stages[stage]);
+        ptx::copies_arrive(full);
       }
-      if (u.kind == UnitKind::live) units.copy_inputs(u, pipeline.stages[stage]);
-      ptx::copies_arrive(full);
       if (++stage == pipeline.stage_count) {
         stage = 0;
         parity ^= 1;
@@ -399,7 +404,9 @@ __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consu
 template <class Layout, class Units, class Consume>
 __device__ __forceinline__ void run_units(const Units& units, unsigned char* shared, int stages,
                                           int groups, Consume&& consume) {
-  Pipeline<Layout> pipeline(shared, stages, groups);
+  // One unit has to arrive soon; many, at little cost.
+  const bool few = units.count() <= ptx::blocks() * groups;
+  Pipeline<Layout> pipeline(shared, stages, groups, few);
   pipeline.init();
   const int warp = ptx::thread() / 32;
   if (warp >= groups * Layout::kWarps) {
