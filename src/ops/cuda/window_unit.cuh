@@ -31,6 +31,23 @@ __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& 
   }
 }
 
+// GDN with bf16 states: the corrections of this warp's rows from the stage to the ring, when all are
+// there. All lanes.
+template <class Layout>
+__device__ __forceinline__ void append_corrections(const StepArgs& args, const Unit& unit,
+                                                   const typename Layout::Stage& stage, int warp) {
+  constexpr int kPieces = Layout::kRowsPerWarp / 8;
+  const int column = warp * Layout::kRowsPerWarp + ptx::lane() % kPieces * 8;
+  bf16* const ring = static_cast<bf16*>(unit.correction_out) + column;
+  const bf16* const staged = stage.corrections + unit.records * kValueDim + column;
+#pragma unroll 1
+  for (int i = ptx::lane() / kPieces; i < unit.tokens; i += 32 / kPieces) {
+    const int row = (unit.append_row + i) & (args.ring_rows - 1);
+    *reinterpret_cast<uint4*>(ring + row * kValueDim) =
+        *reinterpret_cast<const uint4*>(staged + i * kValueDim);
+  }
+}
+
 // A window's two segments; the second is empty where the window ends with its block.
 template <class Layout>
 struct Window {
@@ -152,6 +169,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     ptx::fence_before_bulk();
     release_written(empty);
   } else {
+    append_corrections<Layout>(args, unit, stage, warp);
     release(empty);
   }
   return true;
