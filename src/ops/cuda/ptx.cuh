@@ -91,7 +91,7 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], const void* ro
 // 16 bytes of global memory that nobody else on the multiprocessor reads.
 __device__ __forceinline__ uint4 load_once(const void* from) {
   uint4 x;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                : "l"(from));
   return x;

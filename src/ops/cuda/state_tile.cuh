@@ -174,14 +174,13 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
     }
   }
-  // Chunk `c` of the columns, whose words are in the place of chunk `at`.
-  const auto fold_words = [&](int at, int c) {
+  const auto fold_words = [&](int c) __attribute__((always_inline)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float sum[kTiles][4];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const uint32_t u = state[m].pair(at, i, false), l = state[m].pair(at, i, true);
+        const uint32_t u = state[m].pair(c, i, false), l = state[m].pair(c, i, true);
         sum[m][0] = a * low_half(u);
         sum[m][1] = a * high_half(u);
         sum[m][2] = a * low_half(l);
@@ -202,30 +201,30 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        state[m].pair(at, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
-        state[m].pair(at, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
+        state[m].pair(c, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
+        state[m].pair(c, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
       }
     }
   };
   if constexpr (Layout::kTiled) {
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) fold_words(c, c);
+    for (int c = 0; c < kChunks; ++c) fold_words(c);
   } else {
-    // A quarter of the code, and few registers: after each turn the chunks move on by one place.
+    // One chunk after the other: products of all of them at once want more registers than there are.
 #pragma unroll 1
     for (int c = 0; c < kChunks; ++c) {
-      fold_words(0, c);
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        StateTile moved;
-#pragma unroll
-        for (int i = 0; i < kChunks; ++i) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            moved.words[i][j >> 2][j & 3] = state[m].words[(i + 1) % kChunks][j >> 2][j & 3];
-          }
-        }
-        state[m] = moved;
+      switch (c) {
+        case 0:
+          fold_words(0);
+          break;
+        case 1:
+          fold_words(1);
+          break;
+        case 2:
+          fold_words(2);
+          break;
+        default:
+          fold_words(3);
       }
     }
   }

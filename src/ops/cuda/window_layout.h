@@ -86,7 +86,7 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  static constexpr int kGramPitch = kRecordTile + 1;
+  static constexpr int kGramPitch = kRecordTile + 8;  // four rows apart in banks
   // Floats of a row's products with a group's tokens, or, swizzled, with eight tokens: four rows of
   // the latter apart in banks.
   static constexpr int kProductPitch = kSwizzled ? 12 : kTokenGroup;
@@ -96,7 +96,7 @@ struct WindowLayout {
   struct Scratch {
     // Products of the window's raw keys and queries, rows [key, query][token], with the keys of the
     // records of the token's segment (GDN); of each token with itself.
-    float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
+    alignas(16) float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
     float key_key[kWindow], query_query[kWindow], key_query[kWindow];
     union {
       // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the

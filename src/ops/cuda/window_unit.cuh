@@ -114,7 +114,10 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   const Window<Layout> window{first, history, count, unit.tokens, block};
   const bool crosses = count < unit.tokens;
 
-  append_window<Layout>(args, unit, stage, warp * 32 + lane);
+  // GDN: the last warp has the tokens' decays, the first ones mostly the products.
+  const int thread = warp * 32 + lane;
+  append_window<Layout>(args, unit, stage,
+                        Layout::kKda ? thread : (thread + 32) % Layout::kThreads);
   if constexpr (kSharesChannels<Layout>) ptx::sync_group<Layout::kThreads>(group_barrier);
   int tiles = 0;
 #pragma unroll 1
