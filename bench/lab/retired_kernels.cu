@@ -11,7 +11,7 @@ template <class Layout>
 __global__ void __launch_bounds__(kGroupThreads)
     unpipelined_kernel(const __grid_constant__ StepArgs args, int, int) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  Pipeline<Layout> pipeline(shared, 1, 1, true);
+  Pipeline<Layout> pipeline(shared, 1, 1);
   pipeline.init();
   const int warp = ptx::thread() / 32;
   typename Layout::Stage& stage = pipeline.stages[0];
@@ -118,7 +118,7 @@ template <class Layout>
 __global__ void __launch_bounds__(2 * kGroupThreads + 32, 1)
     many_copies_kernel(const __grid_constant__ StepArgs args, int stages, int groups) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  Pipeline<Layout> pipeline(shared, stages, groups, true);
+  Pipeline<Layout> pipeline(shared, stages, groups);
   pipeline.init();
   const int warp = ptx::thread() / 32;
   if (warp == groups * kWarpsPerGroup) {

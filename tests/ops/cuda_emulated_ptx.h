@@ -273,7 +273,6 @@ inline float shuffle_down(float x, int distance) {
 }
 inline void sync_warp() { own_block().sync_warp(); }
 inline void sync_block() { own_block().sync(0, threads()); }
-inline uint4 load_once(const void* from) { return *static_cast<const uint4*>(from); }
 template <class T>
 inline void store_where(bool live, T* to, T x) {
   if (live) *to = x;
@@ -375,7 +374,6 @@ inline void copy_piece(void* to, const void* from) {
   std::memcpy(to, from, 16);
 }
 inline bool copies_blocks() { return lane() == 0; }
-inline void prefetch_block(const void* from, uint32_t bytes) { check_copy(from, from, bytes); }
 inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
   check_copy(to, from, bytes);
   own_block().copy_in(to, from, bytes, barrier);

@@ -154,7 +154,7 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   ptx::sync_group<Layout::kThreads>(group_barrier);
   chunk_coefficients<Layout, Layout::kWarps>(args, segment, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
-  StateRows<Layout> state = load_state<Layout>(shared.stage, nullptr, warp, has_state);
+  const StateRows<Layout> state = load_state<Layout>(shared.stage.state, warp, has_state);
   evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, next);
   // The next segment overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
@@ -172,8 +172,7 @@ __device__ __forceinline__ Segment<Layout> chunk_segment(typename Layout::Block&
           0,
           first,
           min(kChunkSegment, at.end - first),
-          0,
-          nullptr};
+          0};
 }
 
 // The warps that evaluate.
@@ -269,8 +268,7 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   const int row = warp * 16;
   StateTile state[1] = {};
-  if (unit.has_state)
-    state[0] = load_global_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
+  if (unit.has_state) state[0] = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -297,8 +295,7 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
           {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
           unit.first_value + row, scratch, scratch.decay[0],
           [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count)
-        store_global_tile(state[0], static_cast<bf16*>(unit.state_out) + row * kKeyDim);
+      if (b + 2 == count) store_tile(state[0], static_cast<bf16*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }

@@ -12,24 +12,40 @@
 
 namespace replayssm::cuda {
 
+// Where a group's state arrives, if not in the stage: unit after unit of the group's.
+template <class Layout>
+struct GroupState {
+  typename Layout::State* rows;  // [unit rows][K]
+  uint64_t* full;
+  uint64_t* empty;
+  int parity;
+
+  __device__ void wait() const { ptx::barrier_wait(full, parity); }
+};
+
 // A block's stages, the table of its units, and the barriers that pass them between producer and
 // consumers.
 template <class Layout>
 struct Pipeline {
   typename Layout::Stage* stages;
+  typename Layout::State* states;  // of each group
   typename Layout::Scratch* scratch;
   Unit* units;
   uint64_t* full;
   uint64_t* empty;
   int stage_count;
   int groups;
-  bool produces_together;  // all producers copy every unit
+  // Warps that copy whole units; where states are apart the last one copies only those.
+  static constexpr int kCopyingWarps = Layout::kProducerWarps - (Layout::kStatesApart ? 1 : 0);
 
-  __device__ Pipeline(unsigned char* shared, int stage_count_, int groups_,
-                      bool produces_together_)
-      : stage_count(stage_count_), groups(groups_), produces_together(produces_together_) {
+  __device__ Pipeline(unsigned char* shared, int stage_count_, int groups_)
+      : stage_count(stage_count_), groups(groups_) {
     stages = reinterpret_cast<typename Layout::Stage*>(shared);
     shared += sizeof(typename Layout::Stage) * static_cast<unsigned>(stage_count);
+    states = reinterpret_cast<typename Layout::State*>(shared);
+    if constexpr (Layout::kStatesApart) {
+      shared += Layout::kStateBytes * static_cast<unsigned>(groups);
+    }
     scratch = reinterpret_cast<typename Layout::Scratch*>(shared);
     shared += sizeof(typename Layout::Scratch) * static_cast<unsigned>(groups);
     units = reinterpret_cast<Unit*>(shared);
@@ -38,13 +54,25 @@ struct Pipeline {
     empty = full + stage_count;
   }
 
+  __device__ GroupState<Layout> state_of(int group, int parity) const {
+    uint64_t* const barriers = full + 2 * (stage_count + group);
+    return {states + group * Layout::kRows * kKeyDim, barriers, barriers + 1, parity};
+  }
+
   // All threads; ends with a block barrier.
   __device__ void init() {
     if (ptx::thread() == 0) {
       for (int i = 0; i < stage_count; ++i) {
         // The announcement, and every lane's plain copies.
-        ptx::barrier_init(full + i, 1 + 32 * (produces_together ? Layout::kProducerWarps : 1));
+        ptx::barrier_init(full + i, 1 + 32 * kCopyingWarps);
         ptx::barrier_init(empty + i, Layout::kWarps);
+      }
+      if constexpr (Layout::kStatesApart) {
+        for (int i = 0; i < groups; ++i) {
+          const GroupState<Layout> state = state_of(i, 0);
+          ptx::barrier_init(state.full, 1);
+          ptx::barrier_init(state.empty, Layout::kWarps);
+        }
       }
       ptx::barrier_init_fence();
     }
@@ -158,30 +186,20 @@ __device__ __forceinline__ void copy_rows(const Copiers& who, T* to, int pitch, 
   }
 }
 
-// Of a unit.
-template <class Layout>
-__device__ __forceinline__ constexpr uint32_t state_bytes() {
-  return Layout::kRows * kKeyDim * sizeof(typename Layout::State);
-}
-
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
 // first_row + 1, .. (modulo ring_rows) and go to stage records 0, 1, ..; gates and key scales of
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
 // whatever was there. All lanes.
 template <class Layout>
 __device__ __forceinline__ void copy_state_and_records(const Copiers& who, const Unit& u,
-                                                       typename Layout::Stage& stage,
-                                                       int ring_rows, uint64_t* full) {
+                                                       typename Layout::Stage& stage, int ring_rows,
+                                                       uint64_t* full) {
   using State = typename Layout::State;
   const int first_row = u.first_row, records = u.records;
   const bool first_warp = who.index < 32;
   if (first_warp && ptx::copies_blocks()) {
-    if (u.has_state) {
-      if constexpr (Layout::kStagesState) {
-        ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
-      } else {
-        ptx::prefetch_block(u.state, state_bytes<Layout>());
-      }
+    if constexpr (!Layout::kStatesApart) {
+      if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
     }
     if constexpr (Layout::kRecords > 0 && !Layout::kSwizzled) {
       for (int done = 0; done < records;) {
@@ -235,8 +253,8 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
   const uint32_t records = Layout::kSwizzled ? 0u : static_cast<uint32_t>(u.records);
-  return (Layout::kStagesState && u.has_state ? state_bytes<Layout>() : 0u) +
-         records * kRecordBytes;
+  constexpr auto kStateBytes = static_cast<uint32_t>(Layout::kStateBytes);
+  return (!Layout::kStatesApart && u.has_state ? kStateBytes : 0u) + records * kRecordBytes;
 }
 
 // Units of packed_step and window_step.
@@ -300,16 +318,33 @@ __device__ __forceinline__ void fetch_state(const Copiers& who, const Units& uni
   if (live) copy_state_and_records<Layout>(who, u, stage, units.ring_rows(), full);
 }
 
+// Starts the copy of the state of this block's unit `i`, as soon as its group has the one before in
+// its registers. One warp, which copies all of them.
+template <class Layout>
+__device__ __forceinline__ void fetch_state_apart(const Unit& u, int i,
+                                                  const Pipeline<Layout>& pipeline) {
+  const GroupState<Layout> state =
+      pipeline.state_of(i % pipeline.groups, i / pipeline.groups % 2 ^ 1);
+  ptx::barrier_wait(state.empty, state.parity);
+  const bool has_state = u.kind == UnitKind::live && u.has_state != 0;
+  constexpr auto kBytes = static_cast<uint32_t>(Layout::kStateBytes);
+  if (ptx::lane() == 0) ptx::barrier_arrive_expect(state.full, has_state ? kBytes : 0u);
+  ptx::sync_warp();
+  if (has_state && ptx::copies_blocks()) {
+    ptx::copy_block(state.rows, u.state, kBytes, state.full);
+  }
+}
+
 // Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark. The
-// first producer warp describes the units. Either all of them copy each unit, or every one those of
-// its own stages, so that what a unit costs whatever its size is paid once and not by all.
+// first producer warp describes the units. All of them copy each unit, but for the last one where
+// it copies the states.
 template <class Layout, class Units>
 __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
   constexpr int kWarps = Layout::kProducerWarps;
-  const int thread = ptx::thread() % (32 * kWarps), warp = thread / 32;
-  const bool describes = warp == 0, together = kWarps == 1 || pipeline.produces_together;
-  const Copiers who = together ? Copiers{thread, 32 * kWarps} : lanes_of_warp();
-  const auto own_stage = [&](int stage) { return together || stage % kWarps == warp; };
+  constexpr int kCopyingWarps = Pipeline<Layout>::kCopyingWarps;
+  const int thread = ptx::thread() % (32 * kWarps);
+  const bool describes = thread < 32, copies_states = thread / 32 >= kCopyingWarps;
+  const Copiers who{thread, 32 * kCopyingWarps};
   const bool settled = units.settled();
   if (!settled) wait_then_allow_next();
   const int count = units.count(), stride = ptx::blocks();
@@ -343,28 +378,33 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
     const bool looks_up = describes && ptx::lane() < Layout::kUnitBatch && own < mine;
     if (looks_up) units.look_up_row(unit_at(own), next);
     const int units_here = min(Layout::kUnitBatch, total - first);
+    if constexpr (Layout::kStatesApart) {
+      if (copies_states) {
+        for (int i = 0; i < units_here && first + i < mine; ++i) {
+          // The first state of each group has nothing to wait for but the launch before.
+          if (settled && first + i == pipeline.groups) wait_then_allow_next();
+          fetch_state_apart<Layout>(batch[i], first + i, pipeline);
+        }
+        continue;
+      }
+    }
     if (settled && first == 0) {  // fill the stages while the previous launch still runs
       fetched = min(units_here, pipeline.stage_count);
-#pragma unroll 1
       for (int i = 0; i < fetched; ++i) {
-        if (!own_stage(i)) continue;
         fetch_state<Layout>(who, units, batch[i], pipeline.stages[i], pipeline.full + i);
       }
       wait_then_allow_next();
     }
-#pragma unroll 1
     for (int i = 0; i < units_here; ++i) {
       if (i == Layout::kUnitBatch / 2 && looks_up) units.look_up_cursor(unit_at(own), next);
-      if (own_stage(stage)) {
-        const Unit& u = batch[i];
-        uint64_t* const full = pipeline.full + stage;
-        if (first + i >= fetched) {
-          ptx::barrier_wait(pipeline.empty + stage, parity);
-          fetch_state<Layout>(who, units, u, pipeline.stages[stage], full);
-        }
-        if (u.kind == UnitKind::live) units.copy_inputs(who, u, pipeline.stages[stage]);
-        ptx::copies_arrive(full);
+      const Unit& u = batch[i];
+      uint64_t* const full = pipeline.full + stage;
+      if (first + i >= fetched) {
+        ptx::barrier_wait(pipeline.empty + stage, parity);
+        fetch_state<Layout>(who, units, u, pipeline.stages[stage], full);
       }
+      if (u.kind == UnitKind::live) units.copy_inputs(who, u, pipeline.stages[stage]);
+      ptx::copies_arrive(full);
       if (++stage == pipeline.stage_count) {
         stage = 0;
         parity ^= 1;
@@ -404,9 +444,7 @@ __device__ void consume_units(const Pipeline<Layout>& pipeline, int group, Consu
 template <class Layout, class Units, class Consume>
 __device__ __forceinline__ void run_units(const Units& units, unsigned char* shared, int stages,
                                           int groups, Consume&& consume) {
-  // One unit has to arrive soon; many, at little cost.
-  const bool few = units.count() <= ptx::blocks() * groups;
-  Pipeline<Layout> pipeline(shared, stages, groups, few);
+  Pipeline<Layout> pipeline(shared, stages, groups);
   pipeline.init();
   const int warp = ptx::thread() / 32;
   if (warp >= groups * Layout::kWarps) {

@@ -88,15 +88,6 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], const void* ro
                : "memory");
 }
 
-// 16 bytes of global memory that nobody else on the multiprocessor reads.
-__device__ __forceinline__ uint4 load_once(const void* from) {
-  uint4 x;
-  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "l"(from));
-  return x;
-}
-
 // Stores to global memory where `live`, without a branch.
 __device__ __forceinline__ void store_where(bool live, float* to, float x) {
   asm volatile(
@@ -198,15 +189,6 @@ __device__ __forceinline__ void copy_block(void* to, const void* from, uint32_t 
       copy_piece(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);
     }
   }
-}
-// Brings `bytes` contiguous bytes into the L2 cache; one lane. No effect where there are no bulk
-// copies.
-__device__ __forceinline__ void prefetch_block(const void* from, uint32_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
-#else
-  (void)from, (void)bytes;
-#endif
 }
 // The lanes that have to call copy_block().
 __device__ __forceinline__ bool copies_blocks() { return !kBulkCopies || lane() == 0; }

@@ -59,16 +59,9 @@ struct StateTile {
     ptx::mma(c, x[0], x[1], x[2], x[3], b.x, b.y);
     ptx::mma(c, y[0], y[1], y[2], y[3], b.z, b.w);
   }
-  // The A operand of step `step` of a chunk against eight rows of the tile as columns of B, the
-  // first eight or the others. A product is the same sum in either place.
-  __device__ __forceinline__ void multiply_rows(float (&c)[4], const uint4& a, int chunk, int step,
-                                                bool second) {
-    ptx::mma(c, a.x, a.y, a.z, a.w, pair(chunk, 2 * step, second),
-             pair(chunk, 2 * step + 1, second));
-  }
 };
 
-// From sixteen rows in shared memory.
+// From sixteen rows in shared or global memory.
 __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   const int g = ptx::lane() >> 2;
   StateTile tile;
@@ -84,25 +77,8 @@ __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   }
   return tile;
 }
-
-// From or to sixteen rows in global memory, 64 bytes of eight rows at a time.
-__device__ __forceinline__ StateTile load_global_tile(const bf16* rows) {
-  const bf16* const x = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
-  StateTile tile;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const uint4 u = ptx::load_once(x + 8 * half * kKeyDim + c * kChunkColumns);
-      tile.pair(c, 0, half == 1) = u.x;
-      tile.pair(c, 1, half == 1) = u.y;
-      tile.pair(c, 2, half == 1) = u.z;
-      tile.pair(c, 3, half == 1) = u.w;
-    }
-  }
-  return tile;
-}
-__device__ __forceinline__ void store_global_tile(StateTile& tile, bf16* rows) {
+// To sixteen rows in global memory.
+__device__ __forceinline__ void store_tile(StateTile& tile, bf16* rows) {
   bf16* const x = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -210,7 +186,8 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) fold_words(c);
   } else {
-    // One chunk after the other: products of all of them at once want more registers than there are.
+    // One chunk after the other: products of all of them at once want more registers than there
+    // are.
 #pragma unroll 1
     for (int c = 0; c < kChunks; ++c) {
       switch (c) {

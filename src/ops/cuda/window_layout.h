@@ -27,8 +27,9 @@ struct WindowLayout {
   static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
   // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
-  // Otherwise a state goes from the L2 cache straight into the registers of its warps.
-  static constexpr bool kStagesState = !kSwizzled;
+  // A state is needed only until it is in the registers of its warps. So states have places of
+  // their own, one a group, and come while the group is still busy with the unit before.
+  static constexpr bool kStatesApart = kSwizzled;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.
   static constexpr int kRowsPerWarp = kSwizzled && !kTiled ? 32 : 16;
@@ -48,16 +49,13 @@ struct WindowLayout {
   static constexpr int kProducerWarps = 4;
   static constexpr int kThreadsMax = kGroupsMax * kThreads + 32 * kProducerWarps;
   static constexpr int kProducerRegisters = 56, kGroupRegisters = kWarps > 4 ? 104 : 152;
-  // GDN windows with bf16 states: keys and queries of eight tokens as an A operand,
-  // [chunk][step][lane][4], made once and read by all warps; a window's two segments both begin
-  // with a tile of eight.
-  static constexpr int kOperandWords = kSwizzled && !kTiled ? 2 * kKeyDim / 32 * 32 * 4 : 0;
-  static constexpr int kTokenTiles = kOperandWords != 0 ? (kWindow + 7) / 8 + 1 : 1;
   // Columns of coefficients: a window's two segments begin at multiples of four.
   static constexpr int kColumns = kWindow + 4;
 
+  static constexpr std::size_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
+
   struct Stage {
-    alignas(128) State state[kStagesState ? kRows * kKeyDim : 8];
+    alignas(128) State state[kStatesApart ? 8 : kRows * kKeyDim];
     alignas(128) bf16 keys[kStaged * kKeyDim];
     alignas(128) State corrections[kStaged * kValueDim];
     alignas(128) float gates[kStaged * kGateWidth];  // decays; the window's arrive as log gates
@@ -65,8 +63,6 @@ struct WindowLayout {
     alignas(16) bf16 q[kWindow * kKeyDim];
     alignas(16) bf16 v[kValuesInPlace ? 8 : kWindow * kRows];
     alignas(16) float beta[kWindow];
-    // Swizzled: what the group makes of keys and queries, see kOperandWords.
-    alignas(16) std::uint32_t operands[kOperandWords != 0 ? kTokenTiles * kOperandWords : 4];
   };
 
   // A token's decayed key and query (KDA).
@@ -86,10 +82,7 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  static constexpr int kGramPitch = kRecordTile + 8;  // four rows apart in banks
-  // Floats of a row's products with a group's tokens, or, swizzled, with eight tokens: four rows of
-  // the latter apart in banks.
-  static constexpr int kProductPitch = kSwizzled ? 12 : kTokenGroup;
+  static constexpr int kGramPitch = kRecordTile + 8;      // four rows apart in banks
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
@@ -102,9 +95,9 @@ struct WindowLayout {
       // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
       // coefficients.
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: products on their way to the lanes of their rows,
+      // Then, per warp: a group's products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kProductPitch];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };
@@ -118,9 +111,12 @@ struct WindowLayout {
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {
-    return sizeof(Stage) * static_cast<std::size_t>(stages) +
-           sizeof(Scratch) * static_cast<std::size_t>(groups) + sizeof(Unit) * kUnitTable +
-           2 * sizeof(std::uint64_t) * static_cast<std::size_t>(stages);
+    const auto stages_ = static_cast<std::size_t>(stages);
+    const auto groups_ = static_cast<std::size_t>(groups);
+    constexpr std::size_t kBarriers = 2 * sizeof(std::uint64_t);
+    return (sizeof(Stage) + kBarriers) * stages_ +
+           (sizeof(Scratch) + (kStatesApart ? kStateBytes + kBarriers : 0)) * groups_ +
+           sizeof(Unit) * kUnitTable;
   }
 };
 

@@ -22,8 +22,7 @@ struct Segment {
   int first_token;               // of the window
   int history;                   // records before the first token
   int count;
-  int first_column;    // of coefficients and factors; a multiple of four
-  uint32_t* operands;  // of its tokens, tiles of eight (kOperandWords)
+  int first_column;  // of coefficients and factors; a multiple of four
 
   // Row `token` of the keys or queries, where rows are not swizzled.
   __device__ const bf16* key(int token) const { return staged.keys + (history + token) * kKeyDim; }
@@ -35,27 +34,20 @@ struct Segment {
     if constexpr (Layout::kSwizzled) return load_swizzled(rows, row);
     return load_row(rows + row * kKeyDim, ((ptx::lane() >> 2) & 1) != 0);
   }
+  // Of the key of a token for columns of a B operand, or of its query.
+  __device__ InputFragments fragments_of(bool is_query, int token) const {
+    return fragments(is_query ? q : staged.keys, (is_query ? first_row : history) + token);
+  }
 };
 
 // Products of a tile of eight tokens' keys (rows 0 .. 7) and queries (8 .. 15) with eight columns,
 // one of them this lane's. Rows of tokens that do not exist are whatever was in their place.
-// Windows with bf16 states need the A operand again: see kOperandWords.
 template <class Layout>
 __device__ __forceinline__ void token_tile(const Segment<Layout>& segment, int tile,
-                                           const InputFragments& b, bool leaves_operand,
-                                           float (&sums)[4]) {
+                                           const InputFragments& b, float (&sums)[4]) {
   const int token = min(8 * tile + (ptx::lane() >> 2), segment.count - 1);
   const InputFragments k = segment.fragments(segment.staged.keys, segment.history + token);
   const InputFragments q = segment.fragments(segment.q, segment.first_row + token);
-  if (Layout::kOperandWords != 0 && leaves_operand) {
-    uint4* const to =
-        reinterpret_cast<uint4*>(segment.operands + tile * Layout::kOperandWords) + ptx::lane();
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      to[2 * i * 32] = {k.chunk[i].x, q.chunk[i].x, k.chunk[i].y, q.chunk[i].y};
-      to[(2 * i + 1) * 32] = {k.chunk[i].z, q.chunk[i].z, k.chunk[i].w, q.chunk[i].w};
-    }
-  }
   float c[kChunks][4] = {};
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) multiply_chunk(c[i], k.chunk[i], q.chunk[i], b.chunk[i]);
@@ -87,7 +79,7 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
                                    : 8 * column + g;
     const InputFragments b = segment.fragments(of_queries ? segment.q : segment.staged.keys, row);
     float sums[4];
-    token_tile(segment, tile, b, of_queries, sums);
+    token_tile(segment, tile, b, sums);
     if (token != existing) continue;
     const int at = segment.first_token + token;
     // Which of this lane's two columns is the token itself.
@@ -125,30 +117,22 @@ struct StateColumns {
 template <class Layout>
 using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
 
-// From global memory, at the unit's first row, or else from the stage; zero without a state.
+// From the unit's rows in shared memory; zero without a state.
 template <class Layout>
-__device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::Stage& stage,
-                                                        const void* global, int warp,
-                                                        bool has_state) {
+__device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::State* unit_rows,
+                                                        int warp, bool has_state) {
   StateRows<Layout> state{};
   if (!has_state) return state;
-  const int first = warp * Layout::kRowsPerWarp * kKeyDim;
-  if constexpr (!Layout::kStagesState) {
-    const bf16* const rows = static_cast<const bf16*>(global) + first;
+  const typename Layout::State* const rows = unit_rows + warp * Layout::kRowsPerWarp * kKeyDim;
+  if constexpr (Layout::kMma) {
 #pragma unroll
     for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      state.tiles[m] = load_global_tile(rows + 16 * m * kKeyDim);
-    }
-  } else if constexpr (Layout::kMma) {
-#pragma unroll
-    for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      state.tiles[m] = load_tile(stage.state + first + 16 * m * kKeyDim);
+      state.tiles[m] = load_tile(rows + 16 * m * kKeyDim);
     }
   } else {
 #pragma unroll
     for (int r = 0; r < Layout::kRowsPerWarp; ++r) {
-      state.rows[r] =
-          *reinterpret_cast<const float4*>(stage.state + first + r * kKeyDim + ptx::lane() * 4);
+      state.rows[r] = *reinterpret_cast<const float4*>(rows + r * kKeyDim + ptx::lane() * 4);
     }
   }
   return state;
@@ -163,81 +147,29 @@ struct GroupSums {
 };
 
 // The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
-// do not exist is any number. `exchange_at` is the segment's first token.
+// do not exist is any number. `exchange` is that of the segment's first token.
 //
-// GDN with bf16 states: of eight tokens at a time, their keys and queries the rows of A and the
-// state's rows the columns of B, which are pairs of registers as they were loaded. The other four
-// tokens find theirs in the scratch.
+// bf16 states. Columns of the B operand: key and query of each of four tokens (GDN), or the high
+// parts of both and the low parts for two of them (KDA).
 template <class Layout>
-requires(Layout::kSwizzled) __device__ __forceinline__ GroupSums<Layout> group_products(
-    StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
-    typename Layout::Scratch& scratch, int, int warp) {
-  constexpr int kTiles = StateTiles<Layout>::kTiles, kPitch = Layout::kProductPitch;
-  constexpr int kRows = Layout::kRowsPerWarp;
-  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
-  float* const products = scratch.products[warp];
-  if (first % 8 == 0) {
-    const uint32_t* const operand = segment.operands + first / 8 * Layout::kOperandWords + 4 * lane;
-    float acc[kTiles][2][2][4] = {};
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const uint4 a = *reinterpret_cast<const uint4*>(operand + (2 * c + step) * 32 * 4);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            state.tiles[m].multiply_rows(acc[m][half][c & 1], a, c, step, half == 1);
-          }
-        }
-      }
-    }
-    float* const to = products + 2 * t * kPitch + g;
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float(&even)[4] = acc[m][half][0], (&odd)[4] = acc[m][half][1];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          to[((i >> 1) * kRows + 16 * m + 8 * half + (i & 1)) * kPitch] = even[i] + odd[i];
-        }
-      }
-    }
-    ptx::sync_warp();
-  }
-  GroupSums<Layout> sums;
-#pragma unroll
-  for (int set = 0; set < 2; ++set) {
-    const float4 x =
-        *reinterpret_cast<const float4*>(products + (set * kRows + lane) * kPitch + first % 8);
-    sums.token[set][0] = x.x;
-    sums.token[set][1] = x.y;
-    sums.token[set][2] = x.z;
-    sums.token[set][3] = x.w;
-  }
-  return sums;
-}
-
-// KDA with bf16 states. Columns of the B operand: the high parts of key and query and the low parts
-// of two of four tokens.
-template <class Layout>
-requires(Layout::kKda) __device__ __forceinline__ GroupSums<Layout> group_products(
+__device__ __forceinline__ GroupSums<Layout> group_products(
     const StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
-    typename Layout::Scratch& scratch, int exchange_at, int warp) {
-  float* const products = scratch.products[warp];
-  const typename Layout::Exchange* const exchange = scratch.exchange + exchange_at;
-  constexpr int kTileTokens = 2, kTiles = StateTiles<Layout>::kTiles;
+    const typename Layout::Exchange* exchange, float* products) {
+  constexpr int kTileTokens = Layout::kKda ? 2 : 4, kTiles = StateTiles<Layout>::kTiles;
   constexpr int kRows = Layout::kRowsPerWarp;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3, last = segment.count - 1;
   const bool odd = (g & 1) != 0;
   static_assert(Layout::kTokenGroup == 4);
-  float* const to = products + g * 4 + (t >> 1);
+  float* const to = products + g * 4 + (Layout::kKda ? t >> 1 : t);
 #pragma unroll 1
   for (int n = 0; n < Layout::kTokenGroup && first + n <= last; n += kTileTokens) {
-    const int token = min(first + n + (g >> 2), last);
-    const InputFragments b = load_row(exchange[token].decayed + (g & 3) * kKeyDim, odd);
+    const int token = min(first + n + (Layout::kKda ? g >> 2 : g >> 1), last);
+    InputFragments b;
+    if constexpr (Layout::kKda) {
+      b = load_row(exchange[token].decayed + (g & 3) * kKeyDim, odd);
+    } else {
+      b = segment.fragments_of(odd, token);
+    }
     float acc[kTiles][2][4] = {};
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -250,9 +182,11 @@ requires(Layout::kKda) __device__ __forceinline__ GroupSums<Layout> group_produc
       float key = acc[m][0][at_row] + acc[m][1][at_row];
       float query = acc[m][0][at_row + 1] + acc[m][1][at_row + 1];
       float* const at = to + n + 8 * half * 4;
-      key += ptx::shuffle_xor(key, 1);  // high + low part
-      query += ptx::shuffle_xor(query, 1);
-      if ((t & 1) != 0) continue;
+      if constexpr (Layout::kKda) {  // high + low part
+        key += ptx::shuffle_xor(key, 1);
+        query += ptx::shuffle_xor(query, 1);
+        if ((t & 1) != 0) continue;
+      }
       at[0] = key;
       at[kRows * 4] = query;
     }
@@ -273,13 +207,10 @@ requires(Layout::kKda) __device__ __forceinline__ GroupSums<Layout> group_produc
 
 // fp32 states, token after token.
 template <class Layout>
-__device__ __forceinline__ GroupSums<Layout> group_products(const StateColumns<Layout>& state,
-                                                            const Segment<Layout>& segment,
-                                                            int first,
-                                                            typename Layout::Scratch& scratch,
-                                                            int exchange_at, int) {
+__device__ __forceinline__ GroupSums<Layout> group_products(
+    const StateColumns<Layout>& state, const Segment<Layout>& segment, int first,
+    const typename Layout::Exchange* exchange, float*) {
   static_assert(Layout::kRowsPerWarp == 16);
-  const typename Layout::Exchange* const exchange = scratch.exchange + exchange_at;
   const int column = ptx::lane() * 4;
   GroupSums<Layout> sums{};
 #pragma unroll 1

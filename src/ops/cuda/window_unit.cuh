@@ -31,8 +31,8 @@ __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& 
   }
 }
 
-// GDN with bf16 states: the corrections of this warp's rows from the stage to the ring, when all are
-// there. All lanes.
+// GDN with bf16 states: the corrections of this warp's rows from the stage to the ring, when all
+// are there. All lanes.
 template <class Layout>
 __device__ __forceinline__ void append_corrections(const StepArgs& args, const Unit& unit,
                                                    const typename Layout::Stage& stage, int warp) {
@@ -68,8 +68,7 @@ struct Window {
             first_token,
             second ? 0 : history,
             second ? tokens - count : count,
-            second ? (count + 3) & ~3 : 0,
-            stage.operands + (second ? (count + 7) / 8 * Layout::kOperandWords : 0)};
+            second ? (count + 3) & ~3 : 0};
   }
 };
 
@@ -94,6 +93,7 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
 template <class Layout>
 __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& unit,
                                             typename Layout::Stage& stage, uint64_t* empty,
+                                            const GroupState<Layout>& arriving,
                                             typename Layout::Scratch& scratch, int warp,
                                             int group_barrier) {
   const int lane = ptx::lane(), block = args.fold_block;
@@ -104,6 +104,10 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       for (int i = 0; i < unit.tokens; ++i) {
         store_output<Layout>(args, unit, i * args.value_heads * kValueDim + value, 0.0f);
       }
+    }
+    if constexpr (Layout::kStatesApart) {
+      arriving.wait();
+      release(arriving.empty);
     }
     release(empty);
     return false;
@@ -126,16 +130,17 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     tiles = window_gram(segment, tiles, scratch, warp);
     if constexpr (Layout::kKda) window_channels(segment, scratch, warp);
   }
-  bool has_state = unit.has_state != 0;
-  StateRows<Layout> state;
-  // As soon as there are registers: what comes before its first use hides how long it takes.
-  if constexpr (!Layout::kStagesState) {
-    state = load_state<Layout>(stage, unit.state, warp, has_state);
-  }
   ptx::sync_group<Layout::kThreads>(group_barrier);
   window_coefficients(args, unit, window, stage, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
 
+  bool has_state = unit.has_state != 0;
+  StateRows<Layout> state;
+  if constexpr (Layout::kStatesApart) {
+    arriving.wait();
+    state = load_state<Layout>(arriving.rows, warp, has_state);
+    release(arriving.empty);
+  }
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
@@ -156,8 +161,8 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       }
       has_state = true;
     }
-    if constexpr (Layout::kStagesState) {
-      state = load_state<Layout>(stage, nullptr, warp, has_state);
+    if constexpr (!Layout::kStatesApart) {
+      state = load_state<Layout>(stage.state, warp, has_state);
     }
     RowOutput<Layout> output(args, unit, segment.first_token, warp);
     evaluate_segment(segment, unit.first_value, state, has_state, scratch,
@@ -168,12 +173,12 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   }
   // The next unit overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
-  if constexpr (Layout::kStagesState) {
-    ptx::fence_before_bulk();
-    release_written(empty);
-  } else {
+  if constexpr (Layout::kStatesApart) {
     append_corrections<Layout>(args, unit, stage, warp);
     release(empty);
+  } else {
+    ptx::fence_before_bulk();
+    release_written(empty);
   }
   return true;
 }
@@ -181,10 +186,15 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
 template <class Layout>
 __device__ __forceinline__ void window_block(const StepArgs& args, unsigned char* shared,
                                              int stages, int groups) {
+  const Pipeline<Layout> pipeline(shared, stages, groups);
+  int parity = 0;
   run_units<Layout>(WindowUnits<Layout>{args}, shared, stages, groups,
                     [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
                         typename Layout::Scratch& scratch, int, int warp, int group_barrier) {
-                      return window_unit<Layout>(args, unit, stage, empty, scratch, warp,
+                      const GroupState<Layout> arriving =
+                          pipeline.state_of(group_barrier - 1, parity);
+                      parity ^= 1;
+                      return window_unit<Layout>(args, unit, stage, empty, arriving, scratch, warp,
                                                  group_barrier);
                     });
 }
