@@ -83,6 +83,9 @@ struct WindowLayout {
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
   static constexpr int kGramPitch = kRecordTile + 8;      // four rows apart in banks
+  // Floats of a row's products with a group's tokens, or, swizzled, with eight tokens: four rows of
+  // the latter apart in banks.
+  static constexpr int kProductPitch = kSwizzled ? 12 : kTokenGroup;
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
@@ -95,9 +98,9 @@ struct WindowLayout {
       // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
       // coefficients.
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: a group's products on their way to the lanes of their rows,
+      // Then, per warp: products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kProductPitch];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };
