@@ -82,10 +82,9 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  static constexpr int kGramPitch = kRecordTile + 8;      // four rows apart in banks
-  // Floats of a row's products with a group's tokens, or, swizzled, with eight tokens: four rows of
-  // the latter apart in banks.
-  static constexpr int kProductPitch = kSwizzled ? 12 : kTokenGroup;
+  static constexpr int kGramPitch = kRecordTile + 4;
+  // Tokens that a row's products are kept for: a group's, or, swizzled, two groups'.
+  static constexpr int kProductTokens = kSwizzled ? 2 * kTokenGroup : kTokenGroup;
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
@@ -100,7 +99,7 @@ struct WindowLayout {
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kProductPitch];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kProductTokens];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };

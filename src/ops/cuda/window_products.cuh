@@ -147,13 +147,15 @@ struct GroupSums {
 //
 // GDN with bf16 states: of eight tokens at a time, their keys and queries the rows of A and the
 // state's rows the columns of B, which are pairs of registers as they were loaded. The other four
-// tokens find theirs in the scratch.
+// tokens find theirs in the scratch, where every second four rows are exchanged in pairs, and in
+// them the two fours of tokens, so that neither stores nor loads meet in a bank.
 template <class Layout>
 requires(Layout::kSwizzled) __device__ __forceinline__ GroupSums<Layout> group_products(
     StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
     typename Layout::Scratch& scratch, int, int warp) {
-  constexpr int kTiles = StateTiles<Layout>::kTiles, kPitch = Layout::kProductPitch;
+  constexpr int kTiles = StateTiles<Layout>::kTiles, kPitch = Layout::kProductTokens;
   constexpr int kRows = Layout::kRowsPerWarp;
+  static_assert(kPitch == 8);
   const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
   float* const products = scratch.products[warp];
   if (first % 8 == 0) {
@@ -181,7 +183,8 @@ requires(Layout::kSwizzled) __device__ __forceinline__ GroupSums<Layout> group_p
         }
       }
     }
-    float* const to = products + 2 * t * kPitch + g;
+    const int exchanged = t >> 1;
+    float* const to = products + 2 * t * kPitch + (g ^ 4 * exchanged);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
@@ -189,7 +192,8 @@ requires(Layout::kSwizzled) __device__ __forceinline__ GroupSums<Layout> group_p
         const float(&even)[4] = acc[m][half][0], (&odd)[4] = acc[m][half][1];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          to[((i >> 1) * kRows + 16 * m + 8 * half + (i & 1)) * kPitch] = even[i] + odd[i];
+          to[((i >> 1) * kRows + 16 * m + 8 * half + ((i & 1) ^ exchanged)) * kPitch] =
+              even[i] + odd[i];
         }
       }
     }
@@ -198,8 +202,9 @@ requires(Layout::kSwizzled) __device__ __forceinline__ GroupSums<Layout> group_p
   GroupSums<Layout> sums;
 #pragma unroll
   for (int set = 0; set < 2; ++set) {
-    const float4 x =
-        *reinterpret_cast<const float4*>(products + (set * kRows + lane) * kPitch + first % 8);
+    const int exchanged = lane >> 2 & 1;
+    const float4 x = *reinterpret_cast<const float4*>(
+        products + (set * kRows + (lane ^ exchanged)) * kPitch + (first % 8 ^ 4 * exchanged));
     sums.token[set][0] = x.x;
     sums.token[set][1] = x.y;
     sums.token[set][2] = x.z;
