@@ -250,7 +250,7 @@ struct GroupCoefficients {
 // every token, and for up to three that do not exist. One warp.
 template <class Layout, class Next>
 __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment, int first_value,
-                                                 StateRows<Layout>& state, bool has_state,
+                                                 const StateRows<Layout>& state, bool has_state,
                                                  typename Layout::Scratch& scratch, int exchange_at,
                                                  int warp, Next&& next) {
   using State = typename Layout::State;
@@ -269,7 +269,8 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
   for (int first = 0; first < count; first += kGroup) {
     GroupSums<Layout> sums{};
     if (has_state) {
-      sums = group_products(state, segment, first, scratch, exchange_at, warp);
+      sums = group_products(state, segment, first, scratch.exchange + exchange_at,
+                            scratch.products[Layout::kMma ? warp : 0]);
     }
     const float* const factors = scratch.factors[0] + segment.first_column + first;
     const auto four = [&](int factor) {

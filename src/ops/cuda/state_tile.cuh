@@ -59,13 +59,6 @@ struct StateTile {
     ptx::mma(c, x[0], x[1], x[2], x[3], b.x, b.y);
     ptx::mma(c, y[0], y[1], y[2], y[3], b.z, b.w);
   }
-  // The A operand of step `step` of a chunk against eight rows of the tile as columns of B, the
-  // first eight or the others. A product is the same sum in either place.
-  __device__ __forceinline__ void multiply_rows(float (&c)[4], const uint4& a, int chunk, int step,
-                                                bool second) {
-    ptx::mma(c, a.x, a.y, a.z, a.w, pair(chunk, 2 * step, second),
-             pair(chunk, 2 * step + 1, second));
-  }
 };
 
 // From sixteen rows in shared or global memory.

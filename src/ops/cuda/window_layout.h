@@ -82,9 +82,7 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  static constexpr int kGramPitch = kRecordTile + 4;
-  // Tokens that a row's products are kept for: a group's, or, swizzled, two groups'.
-  static constexpr int kProductTokens = kSwizzled ? 2 * kTokenGroup : kTokenGroup;
+  static constexpr int kGramPitch = kRecordTile + 8;      // four rows apart in banks
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
@@ -97,9 +95,9 @@ struct WindowLayout {
       // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
       // coefficients.
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
-      // Then, per warp: products on their way to the lanes of their rows,
+      // Then, per warp: a group's products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kProductTokens];
+      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
       alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
     };

@@ -34,6 +34,10 @@ struct Segment {
     if constexpr (Layout::kSwizzled) return load_swizzled(rows, row);
     return load_row(rows + row * kKeyDim, ((ptx::lane() >> 2) & 1) != 0);
   }
+  // Of the key of a token for columns of a B operand, or of its query.
+  __device__ InputFragments fragments_of(bool is_query, int token) const {
+    return fragments(is_query ? q : staged.keys, (is_query ? first_row : history) + token);
+  }
 };
 
 // Products of a tile of eight tokens' keys (rows 0 .. 7) and queries (8 .. 15) with eight columns,
@@ -143,94 +147,29 @@ struct GroupSums {
 };
 
 // The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
-// do not exist is any number. `exchange_at` is the segment's first token.
+// do not exist is any number. `exchange` is that of the segment's first token.
 //
-// GDN with bf16 states: of eight tokens at a time, their keys and queries the rows of A and the
-// state's rows the columns of B, which are pairs of registers as they were loaded. The other four
-// tokens find theirs in the scratch, where every second four rows are exchanged in pairs, and in
-// them the two fours of tokens, so that neither stores nor loads meet in a bank.
+// bf16 states. Columns of the B operand: key and query of each of four tokens (GDN), or the high
+// parts of both and the low parts for two of them (KDA).
 template <class Layout>
-requires(Layout::kSwizzled) __device__ __forceinline__ GroupSums<Layout> group_products(
-    StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
-    typename Layout::Scratch& scratch, int, int warp) {
-  constexpr int kTiles = StateTiles<Layout>::kTiles, kPitch = Layout::kProductTokens;
-  constexpr int kRows = Layout::kRowsPerWarp;
-  static_assert(kPitch == 8);
-  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
-  float* const products = scratch.products[warp];
-  if (first % 8 == 0) {
-    const int token = min(first + g, segment.count - 1);
-    const InputFragments k = segment.fragments(segment.staged.keys, segment.history + token);
-    const InputFragments q = segment.fragments(segment.q, segment.first_row + token);
-    // Zero. An operand is four neighbouring registers, which a load of one row does not give, and
-    // the compiler moves what it only has to move anew for every product.
-    const uint32_t none = static_cast<uint32_t>(segment.history) >> 31;
-    float acc[kTiles][2][2][4] = {};
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const uint4 &key = k.chunk[c], &query = q.chunk[c];
-        const uint4 a = step == 0
-                            ? uint4{key.x ^ none, query.x ^ none, key.y ^ none, query.y ^ none}
-                            : uint4{key.z ^ none, query.z ^ none, key.w ^ none, query.w ^ none};
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            state.tiles[m].multiply_rows(acc[m][half][c & 1], a, c, step, half == 1);
-          }
-        }
-      }
-    }
-    const int exchanged = t >> 1;
-    float* const to = products + 2 * t * kPitch + (g ^ 4 * exchanged);
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float(&even)[4] = acc[m][half][0], (&odd)[4] = acc[m][half][1];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          to[((i >> 1) * kRows + 16 * m + 8 * half + ((i & 1) ^ exchanged)) * kPitch] =
-              even[i] + odd[i];
-        }
-      }
-    }
-    ptx::sync_warp();
-  }
-  GroupSums<Layout> sums;
-#pragma unroll
-  for (int set = 0; set < 2; ++set) {
-    const int exchanged = lane >> 2 & 1;
-    const float4 x = *reinterpret_cast<const float4*>(
-        products + (set * kRows + (lane ^ exchanged)) * kPitch + (first % 8 ^ 4 * exchanged));
-    sums.token[set][0] = x.x;
-    sums.token[set][1] = x.y;
-    sums.token[set][2] = x.z;
-    sums.token[set][3] = x.w;
-  }
-  return sums;
-}
-
-// KDA with bf16 states. Columns of the B operand: the high parts of key and query and the low parts
-// of two of four tokens.
-template <class Layout>
-requires(Layout::kKda) __device__ __forceinline__ GroupSums<Layout> group_products(
+__device__ __forceinline__ GroupSums<Layout> group_products(
     const StateTiles<Layout>& state, const Segment<Layout>& segment, int first,
-    typename Layout::Scratch& scratch, int exchange_at, int warp) {
-  float* const products = scratch.products[warp];
-  const typename Layout::Exchange* const exchange = scratch.exchange + exchange_at;
-  constexpr int kTileTokens = 2, kTiles = StateTiles<Layout>::kTiles;
+    const typename Layout::Exchange* exchange, float* products) {
+  constexpr int kTileTokens = Layout::kKda ? 2 : 4, kTiles = StateTiles<Layout>::kTiles;
   constexpr int kRows = Layout::kRowsPerWarp;
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3, last = segment.count - 1;
   const bool odd = (g & 1) != 0;
   static_assert(Layout::kTokenGroup == 4);
-  float* const to = products + g * 4 + (t >> 1);
+  float* const to = products + g * 4 + (Layout::kKda ? t >> 1 : t);
 #pragma unroll 1
   for (int n = 0; n < Layout::kTokenGroup && first + n <= last; n += kTileTokens) {
-    const int token = min(first + n + (g >> 2), last);
-    const InputFragments b = load_row(exchange[token].decayed + (g & 3) * kKeyDim, odd);
+    const int token = min(first + n + (Layout::kKda ? g >> 2 : g >> 1), last);
+    InputFragments b;
+    if constexpr (Layout::kKda) {
+      b = load_row(exchange[token].decayed + (g & 3) * kKeyDim, odd);
+    } else {
+      b = segment.fragments_of(odd, token);
+    }
     float acc[kTiles][2][4] = {};
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -243,9 +182,11 @@ requires(Layout::kKda) __device__ __forceinline__ GroupSums<Layout> group_produc
       float key = acc[m][0][at_row] + acc[m][1][at_row];
       float query = acc[m][0][at_row + 1] + acc[m][1][at_row + 1];
       float* const at = to + n + 8 * half * 4;
-      key += ptx::shuffle_xor(key, 1);  // high + low part
-      query += ptx::shuffle_xor(query, 1);
-      if ((t & 1) != 0) continue;
+      if constexpr (Layout::kKda) {  // high + low part
+        key += ptx::shuffle_xor(key, 1);
+        query += ptx::shuffle_xor(query, 1);
+        if ((t & 1) != 0) continue;
+      }
       at[0] = key;
       at[kRows * 4] = query;
     }
@@ -266,13 +207,10 @@ requires(Layout::kKda) __device__ __forceinline__ GroupSums<Layout> group_produc
 
 // fp32 states, token after token.
 template <class Layout>
-__device__ __forceinline__ GroupSums<Layout> group_products(const StateColumns<Layout>& state,
-                                                            const Segment<Layout>& segment,
-                                                            int first,
-                                                            typename Layout::Scratch& scratch,
-                                                            int exchange_at, int) {
+__device__ __forceinline__ GroupSums<Layout> group_products(
+    const StateColumns<Layout>& state, const Segment<Layout>& segment, int first,
+    const typename Layout::Exchange* exchange, float*) {
   static_assert(Layout::kRowsPerWarp == 16);
-  const typename Layout::Exchange* const exchange = scratch.exchange + exchange_at;
   const int column = ptx::lane() * 4;
   GroupSums<Layout> sums{};
 #pragma unroll 1

@@ -89,9 +89,9 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
   });
 }
 
-// All threads of a group.
+// All threads of a group; false for a null row.
 template <class Layout>
-__device__ __forceinline__ void window_unit(const StepArgs& args, const Unit& unit,
+__device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& unit,
                                             typename Layout::Stage& stage, uint64_t* empty,
                                             const GroupState<Layout>& arriving,
                                             typename Layout::Scratch& scratch, int warp,
@@ -110,7 +110,7 @@ __device__ __forceinline__ void window_unit(const StepArgs& args, const Unit& un
       release(arriving.empty);
     }
     release(empty);
-    return;
+    return false;
   }
   const int first = unit.fold ? block : 0;
   const int history = unit.records - first;
@@ -180,19 +180,22 @@ __device__ __forceinline__ void window_unit(const StepArgs& args, const Unit& un
     ptx::fence_before_bulk();
     release_written(empty);
   }
+  return true;
 }
 
 template <class Layout>
 __device__ __forceinline__ void window_block(const StepArgs& args, unsigned char* shared,
                                              int stages, int groups) {
   const Pipeline<Layout> pipeline(shared, stages, groups);
+  int parity = 0;
   run_units<Layout>(WindowUnits<Layout>{args}, shared, stages, groups,
                     [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
-                        typename Layout::Scratch& scratch, int turn, int warp, int group_barrier) {
-                      window_unit<Layout>(args, unit, stage, empty,
-                                          pipeline.state_of(group_barrier - 1, turn), scratch, warp,
-                                          group_barrier);
-                      return true;  // the states' turns, one for each unit
+                        typename Layout::Scratch& scratch, int, int warp, int group_barrier) {
+                      const GroupState<Layout> arriving =
+                          pipeline.state_of(group_barrier - 1, parity);
+                      parity ^= 1;
+                      return window_unit<Layout>(args, unit, stage, empty, arriving, scratch, warp,
+                                                 group_barrier);
                     });
 }
 
