@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -289,6 +290,30 @@ inline void sync_group(int id) {
 inline float half_of(uint32_t word, int which) {
   return __uint_as_float(which != 0 ? word & 0xffff0000u : word << 16);
 }
+// A sum of products and `c` as the matrix units of sm_90 make it: everything is cut off below the
+// 25th bit of the largest addend, and the sum to the 24 bits of an fp32 number, towards zero.
+class CutSum {
+ public:
+  explicit CutSum(float c) { add(c); }
+  void add(double x) { addends_[count_++] = x; }
+  float value() const {
+    double largest = 0;
+    for (int i = 0; i < count_; ++i) largest = std::max(largest, std::fabs(addends_[i]));
+    if (!(largest > 0) || std::isinf(largest)) {
+      return static_cast<float>(std::accumulate(addends_, addends_ + count_, 0.0));
+    }
+    const double unit = std::ldexp(1.0, std::ilogb(largest) - 24);
+    double sum = 0;  // of multiples of the unit: exact
+    for (int i = 0; i < count_; ++i) sum += std::trunc(addends_[i] / unit) * unit;
+    const float rounded = static_cast<float>(sum);
+    return std::fabs(static_cast<double>(rounded)) > std::fabs(sum) ? std::nextafterf(rounded, 0.0f)
+                                                                    : rounded;
+  }
+
+ private:
+  double addends_[17];
+  int count_ = 0;
+};
 inline void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
                 uint32_t b1) {
   const uint32_t words[6] = {a0, a1, a2, a3, b0, b1};
@@ -297,14 +322,14 @@ inline void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
   const int g = lane() >> 2, t = lane() & 3;
   for (int i = 0; i < 4; ++i) {
     const int column = 2 * t + (i & 1);
-    double sum = 0;
+    CutSum sum(c[i]);
     for (int k = 0; k < 16; ++k) {
       const int from = (k % 8) / 2, high = k / 8;
       const float a = half_of(all[g * 4 + from][high * 2 + (i >> 1)], k & 1);
       const float b = half_of(all[column * 4 + from][4 + high], k & 1);
-      sum += static_cast<double>(a) * b;
+      sum.add(static_cast<double>(a) * b);
     }
-    c[i] += static_cast<float>(sum);
+    c[i] = sum.value();
   }
 }
 inline void load_transposed(uint32_t (&r)[4], const void* row) {
@@ -380,6 +405,7 @@ inline void copy_block(void* to, const void* from, uint32_t bytes, uint64_t* bar
   const emulated::Unobserved counting;
   copied_bytes += bytes;
 }
+inline void prefetch_block(const void* from, uint32_t bytes) { check_copy(from, from, bytes); }
 inline void copy_small(void* to, const void* from, uint32_t bytes) {
   for (uint32_t i = static_cast<uint32_t>(lane()) * 16; i < bytes; i += 512) {
     copy_piece(static_cast<char*>(to) + i, static_cast<const char*>(from) + i);

@@ -149,6 +149,46 @@ TEST_P(EmulatedBlockOfOne, EqualsThePackedStepBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Gates, EmulatedBlockOfOne, testing::Values(GateKind::gdn, GateKind::kda));
 
+// A state that forgets little, where sums that are cut off instead of rounded would add up.
+class EmulatedLongRun : public testing::TestWithParam<GateKind> {};
+
+TEST_P(EmulatedLongRun, ErrorsOfFp32StatesStayBelow1em6) {
+  ImageOptions o;
+  o.heads = {GetParam(), 1, 1};
+  o.fold_block = 16;
+  o.ring_rows = 32;
+  Image replay = make_image(o, {0}, {0});
+  Image packed = replay;
+  HeadState s(kValueDim * kKeyDim);
+  std::vector<double> d, out;
+  const int tokens = 320, quarter = tokens / 4;
+  double error[2] = {}, size = 0;  // of the last quarter
+  for (int token = 0; token < tokens; ++token) {
+    for (Image* const m : {&replay, &packed}) {
+      draw_inputs(*m, static_cast<std::uint64_t>(token));
+      for (float& gate : m->gate) gate = gate < -1 ? -0.01f : gate * 0.1f;
+    }
+    step(replay, 0, 0, s, d, out);
+    run_window_step(window_plan(replay), replay);
+    run_packed_step(packed_plan(packed), packed);
+    run_advance(replay, false);
+    run_advance(packed, true);
+    for (int v = 0; token >= tokens - quarter && v < kValueDim; ++v) {
+      const double want = out[static_cast<std::size_t>(v)];
+      error[0] += std::pow(replay.out_value(0, 0, v) - want, 2);
+      error[1] += std::pow(packed.out_value(0, 0, v) - want, 2);
+      size += want * want;
+    }
+  }
+  const double of_replay = std::sqrt(error[0] / size), of_packed = std::sqrt(error[1] / size);
+  EXPECT_LT(of_replay, 1e-6);
+  EXPECT_LT(of_packed, 1e-6);
+  EXPECT_LT(of_replay, 4 * of_packed);
+  RecordProperty("errors", fmt::format("replay {:.3g}, packed {:.3g}", of_replay, of_packed));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gates, EmulatedLongRun, testing::Values(GateKind::gdn, GateKind::kda));
+
 // n records from depth `from`, into the base slot, another slot, or a buffer.
 TEST_P(EmulatedStep, FoldAppliesAnyNumberOfRecordsInAllLayers) {
   const int ring = GetParam().ring_rows;

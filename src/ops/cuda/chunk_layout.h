@@ -43,15 +43,24 @@ struct ChunkLayout : WindowLayout<kGateKind, StateType, kRecordTile, kUnitRows, 
   static constexpr std::size_t bytes(int, int) { return sizeof(Shared); }
 };
 
-// GDN with a bf16 state: kWarps warps walk the chunk with their rows of the state in registers, and
-// kHelpers warps ahead of them compute, block by block, what does not depend on the state.
-template <int kRecordTile, int kUnitRows>
+// GDN: kWarps warps walk the chunk with their rows of the state in registers, and kHelpers warps
+// ahead of them compute, block by block, what does not depend on the state.
+template <class StateType, int kRecordTile, int kUnitRows>
 struct TiledChunkLayout
-    : WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true> {
-  using Window = WindowLayout<GateKind::gdn, bf16, kRecordTile, kUnitRows, kChunkSegment, true>;
+    : WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true> {
+  using Window =
+      WindowLayout<GateKind::gdn, StateType, kRecordTile, kUnitRows, kChunkSegment, true>;
   static constexpr bool kRepresentative = true;
   static constexpr int kHelpers = kUnitRows == 64 ? 8 : 4;
-  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 32;
+  // Four warps in the producer's place, of which one copies, so that the registers can be dealt out
+  // anew: those of four warps change together.
+  static constexpr int kChunkThreads = Window::kThreads + 32 * kHelpers + 128;
+  static constexpr int kWalkerRegisters = kUnitRows == 64 ? 232 : 168;
+  static constexpr int kHelperRegisters = kUnitRows == 64 ? 112 : 120;
+  static constexpr int kProducerRegisters = 56;
+  static_assert(Window::kThreads * kWalkerRegisters + 32 * kHelpers * kHelperRegisters +
+                    128 * kProducerRegisters <=
+                65536);
   static constexpr int kSegments = (kRecordTile + kChunkSegment - 1) / kChunkSegment;  // of a block
   static constexpr int kBlocks = kRecordTile <= 16 ? 4 : 3;  // in shared memory
 
@@ -59,7 +68,7 @@ struct TiledChunkLayout
   // decay and fold_keys of the block's fold are in the first one.
   struct Block {
     alignas(128) bf16 keys[kRecordTile * kKeyDim];
-    alignas(128) bf16 corrections[kRecordTile * kValueDim];  // the unit's columns only
+    alignas(128) StateType corrections[kRecordTile * kValueDim];  // the unit's columns only
     alignas(128) bf16 q[kRecordTile * kKeyDim];
     alignas(128) bf16 v[kRecordTile * kUnitRows];
     float gates[kRecordTile];

@@ -1,8 +1,8 @@
 // What a thread block does in chunk_prefill with its unit, some value rows of one head of one row:
 // it walks the row's records and tokens from the checkpoint on, block of positions by block. The
 // state stays on chip and is rounded where a block ends, as in decode; a token's sums are
-// those of a window. A warp for every 16 rows evaluates, one more copies the next block; GDN with
-// bf16 states has helpers between them, see TiledChunkLayout.
+// those of a window. A warp for every 16 rows evaluates, one more copies the next block; GDN has
+// helpers between them, see TiledChunkLayout.
 #pragma once
 
 #include "ops/cuda/chunk_layout.h"
@@ -33,16 +33,16 @@ __device__ __forceinline__ int chunk_blocks(const Unit& unit, int fold_block) {
   return (unit.records + unit.tokens + fold_block - 1) / fold_block;
 }
 
-// Copies kColumns columns, from `first_column` on, of `rows` rows of bf16 from row_at(i) to rows
-// first, first + 1, .. of `to`, which are kPitch long, each piece of 16 bytes to its place
-// (swizzled). All lanes.
-template <int kPitch, int kColumns = kPitch, class RowAt>
-__device__ __forceinline__ void copy_swizzled(bf16* to, int first, int rows, RowAt&& row_at,
+// Copies kColumns columns, from `first_column` on, of `rows` rows from row_at(i) to rows first,
+// first + 1, .. of `to`, which are kPitch long, each piece of 16 bytes to its place (swizzled). All
+// lanes.
+template <int kPitch, int kColumns = kPitch, class T, class RowAt>
+__device__ __forceinline__ void copy_swizzled(T* to, int first, int rows, RowAt&& row_at,
                                               int first_column = 0) {
-  constexpr int kPieces = kColumns / 8;
+  constexpr int kElements = 16 / sizeof(T), kPieces = kColumns / kElements;
   for (int i = ptx::lane(); i < rows * kPieces; i += 32) {
-    const int row = i / kPieces, column = first_column + i % kPieces * 8;
-    ptx::copy_piece(to + swizzled<kPitch>(first + row, column), row_at(row) + column);
+    const int row = i / kPieces, column = first_column + i % kPieces * kElements;
+    ptx::copy_piece(to + swizzled<kPitch, T>(first + row, column), row_at(row) + column);
   }
 }
 
@@ -267,8 +267,9 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
                                            typename Layout::Shared& shared, int warp) {
   const int block_size = args.fold_block, count = chunk_blocks(unit, block_size);
   const int row = warp * 16;
-  StateTile state[1] = {};
-  if (unit.has_state) state[0] = load_tile(static_cast<const bf16*>(unit.state) + row * kKeyDim);
+  using State = typename Layout::State;
+  TileOf<State> state{};
+  if (unit.has_state) state = load_tile(static_cast<const State*>(unit.state) + row * kKeyDim);
   for (int b = 0; b < count; ++b) {
     const int slot = b % Layout::kBlocks, turn = b / Layout::kBlocks;
     const bool last = b + 1 == count;
@@ -280,22 +281,20 @@ __device__ __forceinline__ void walk_chunk(const StepArgs& args, const Unit& uni
       const Segment<Layout> segment = chunk_segment<Layout>(block, at, first);
       const int token = at.token(unit, first);
       TileSums<Layout> sums{};
-      tile_products(state[0], segment, sums);
+      tile_products(state, segment, sums);
       solve_tile(segment, unit.first_value, block.segments[s], warp,
-                 TileOutput(args, unit, token, row), sums, [&](int i, int value, uint32_t d) {
+                 TileOutput(args, unit, token, row), sums,
+                 [&](int i, int value, const RowPair<State>& d) {
                    if (!last) return;
                    const int ring_row = (unit.append_row + token + i) & (args.ring_rows - 1);
-                   store_pair(static_cast<bf16*>(unit.correction_out), ring_row * kValueDim + value,
-                              d);
+                   d.store(static_cast<State*>(unit.correction_out), ring_row * kValueDim + value);
                  });
     }
     if (!last) {
       const typename Layout::Scratch& scratch = block.segments[0];
-      fold_tiles<Layout>(
-          {block.keys, block.corrections, block.gates, block.key_scales}, block_size,
-          unit.first_value + row, scratch, scratch.decay[0],
-          [&](int record) { return scratch.weights[0][record]; }, state);
-      if (b + 2 == count) store_tile(state[0], static_cast<bf16*>(unit.state_out) + row * kKeyDim);
+      fold_tile<Layout>({block.keys, block.corrections, block.gates, block.key_scales}, block_size,
+                        unit.first_value + row, scratch, scratch.decay[0], state);
+      if (b + 2 == count) store_tile(state, static_cast<State*>(unit.state_out) + row * kKeyDim);
     }
     ptx::barrier_arrive(shared.empty + slot);
   }
@@ -330,14 +329,20 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
     }
-  } else if (warp == ptx::threads() / 32 - 1) {
-    produce_chunk<Layout>(args, unit, shared);
   } else if constexpr (Layout::kTiled) {
-    if (warp >= Layout::kWarps) {
+    constexpr int kProducer = Layout::kWarps + Layout::kHelpers;
+    if (warp < Layout::kWarps) {
+      ptx::take_registers<Layout::kWalkerRegisters>();
+      walk_chunk<Layout>(args, unit, shared, warp);
+    } else if (warp < kProducer) {
+      ptx::give_registers<Layout::kHelperRegisters>();
       help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
     } else {
-      walk_chunk<Layout>(args, unit, shared, warp);
+      ptx::give_registers<Layout::kProducerRegisters>();
+      if (warp == kProducer) produce_chunk<Layout>(args, unit, shared);
     }
+  } else if (warp == Layout::kWarps) {
+    produce_chunk<Layout>(args, unit, shared);
   } else {
     consume_chunk<Layout>(args, unit, shared, warp);
   }

@@ -96,11 +96,7 @@ __device__ __forceinline__ bool fold_unit(const Unit& unit, typename Layout::Sta
     folding.head_decay = decays.total;
     write_weights<Layout>(decays, weights);
   }
-  if constexpr (Layout::kMma) {
-    product_mma<Layout, true, false>(stage, InputFragments{}, warp, &folding);
-  } else {
-    product_fma<Layout, true, false>(stage, float4{}, float4{}, warp, &folding);
-  }
+  fold_warp_rows<Layout>(stage, warp, folding);
   release_written(empty);
   return true;
 }

@@ -48,7 +48,8 @@ auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
     if (plan.state == DType::bf16) {
       return visit(WindowLayout<kGate, bf16, kRecordTile, 128, kWindow>{});
     }
-    return visit(WindowLayout<kGate, float, kRecordTile, 64, kWindow>{});
+    constexpr int kRows = kGate == GateKind::gdn && kWindow == 16 ? 128 : 64;
+    return visit(WindowLayout<kGate, float, kRecordTile, kRows, kWindow>{});
   };
   if (plan.record_tile == 32) return with_sizes.template operator()<32, 16>();
   switch (plan.window) {
@@ -65,11 +66,12 @@ auto visit_window_layout(const StepPlan& plan, Visit&& visit) {
 template <GateKind kGate, class Visit>
 auto visit_chunk_layout(const StepPlan& plan, Visit&& visit) {
   auto with_tile = [&]<int kRecordTile>() {
-    if (plan.state == DType::f32) return visit(ChunkLayout<kGate, float, kRecordTile, 64>{});
     if constexpr (kGate == GateKind::gdn) {
-      return plan.unit_rows == 128 ? visit(TiledChunkLayout<kRecordTile, 128>{})
-                                   : visit(TiledChunkLayout<kRecordTile, 64>{});
+      if (plan.state == DType::f32) return visit(TiledChunkLayout<float, kRecordTile, 64>{});
+      return plan.unit_rows == 128 ? visit(TiledChunkLayout<bf16, kRecordTile, 128>{})
+                                   : visit(TiledChunkLayout<bf16, kRecordTile, 64>{});
     } else {
+      if (plan.state == DType::f32) return visit(ChunkLayout<kGate, float, kRecordTile, 64>{});
       return plan.unit_rows == 128 ? visit(ChunkLayout<kGate, bf16, kRecordTile, 128>{})
                                    : visit(ChunkLayout<kGate, bf16, kRecordTile, 64>{});
     }

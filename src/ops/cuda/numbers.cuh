@@ -29,21 +29,38 @@ __device__ __forceinline__ float narrow<float>(float x) {
   return x;
 }
 
+// Two numbers as sums of kParts bf16 numbers, the largest first: pairs, `x0` in the lower halves.
+// Three hold every fp32 number exactly, but for the extremes of the exponent; two are right to
+// 2^-17.
+template <int kParts>
+__device__ __forceinline__ void split(float x0, float x1, uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int p = 0; p < kParts; ++p) {
+    parts[p] = ptx::pack_bf16(x0, x1);
+    x0 -= low_half(parts[p]);
+    x1 -= high_half(parts[p]);
+  }
+}
+
 // `a` where the mask is all ones, `b` where it is zero: one instruction, and no branch.
 __device__ __forceinline__ uint32_t choose(uint32_t mask, uint32_t a, uint32_t b) {
   return (a & mask) | (b & ~mask);
+}
+__device__ __forceinline__ float choose(uint32_t mask, float a, float b) {
+  return __uint_as_float(choose(mask, __float_as_uint(a), __float_as_uint(b)));
 }
 __device__ __forceinline__ uint4 choose(uint32_t mask, const uint4& a, const uint4& b) {
   return {choose(mask, a.x, b.x), choose(mask, a.y, b.y), choose(mask, a.z, b.z),
           choose(mask, a.w, b.w)};
 }
 
-// Element of row `row` and column `column` of bf16 rows whose pieces of 16 bytes are exchanged, in
-// a way that repeats every eight rows: where rows all begin at the same bank, eight rows' pieces of
-// one column, and four neighbouring pieces of two rows, still lie in different banks.
-template <int kColumns>
+// Element of row `row` and column `column` of rows whose pieces of eight elements are exchanged, in
+// a way that repeats every eight rows. Where rows all begin at the same bank, these still lie in
+// different ones: of bf16 rows eight rows' pieces of one column, and four neighbouring pieces of
+// two rows; of fp32 rows the pieces of four neighbouring rows, and of every other one of eight.
+template <int kColumns, class T = bf16>
 __device__ __forceinline__ int swizzled(int row, int column) {
-  return row * kColumns + (column ^ ((row & 1) << 5 | (row & 6) << 2));
+  return row * kColumns + (column ^ (row & 1) << (sizeof(T) == 2 ? 5 : 4) ^ (row & 6) << 2);
 }
 
 // The decay of one token from its log gate <= 0. Over several tokens decays are multiplied, newest

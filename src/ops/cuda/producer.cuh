@@ -198,8 +198,12 @@ __device__ __forceinline__ void copy_state_and_records(const Copiers& who, const
   const int first_row = u.first_row, records = u.records;
   const bool first_warp = who.index < 32;
   if (first_warp && ptx::copies_blocks()) {
-    if constexpr (!Layout::kStatesApart) {
-      if (u.has_state) ptx::copy_block(stage.state, u.state, sizeof(stage.state), full);
+    if (u.has_state) {
+      if constexpr (Layout::kStagesState) {
+        ptx::copy_block(stage.state, u.state, Layout::kStateBytes, full);
+      } else if constexpr (!Layout::kStatesApart) {
+        ptx::prefetch_block(u.state, Layout::kStateBytes);
+      }
     }
     if constexpr (Layout::kRecords > 0 && !Layout::kSwizzled) {
       for (int done = 0; done < records;) {
@@ -253,8 +257,7 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
   const uint32_t records = Layout::kSwizzled ? 0u : static_cast<uint32_t>(u.records);
-  constexpr auto kStateBytes = static_cast<uint32_t>(Layout::kStateBytes);
-  return (!Layout::kStatesApart && u.has_state ? kStateBytes : 0u) + records * kRecordBytes;
+  return (Layout::kStagesState && u.has_state ? Layout::kStateBytes : 0u) + records * kRecordBytes;
 }
 
 // Units of packed_step and window_step.
@@ -327,7 +330,7 @@ __device__ __forceinline__ void fetch_state_apart(const Unit& u, int i,
       pipeline.state_of(i % pipeline.groups, i / pipeline.groups % 2 ^ 1);
   ptx::barrier_wait(state.empty, state.parity);
   const bool has_state = u.kind == UnitKind::live && u.has_state != 0;
-  constexpr auto kBytes = static_cast<uint32_t>(Layout::kStateBytes);
+  constexpr uint32_t kBytes = Layout::kStateBytes;
   if (ptx::lane() == 0) ptx::barrier_arrive_expect(state.full, has_state ? kBytes : 0u);
   ptx::sync_warp();
   if (has_state && ptx::copies_blocks()) {

@@ -47,7 +47,7 @@ struct RowOutput {
                                 static_cast<unsigned>(kValueDim * sizeof(State));
     if constexpr (Layout::kValuesInPlace) {
       // append_corrections
-    } else if constexpr (Layout::kMma) {
+    } else if constexpr (sizeof(State) == 2) {
       ptx::store_where(stores_d, reinterpret_cast<uint16_t*>(to), d.bits);
     } else {
       ptx::store_where(stores_d, reinterpret_cast<float*>(to), d);
@@ -82,11 +82,7 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
     folding.head_decay = decays.total;
     write_weights<Layout>(decays, scratch.weights[warp]);
   }
-  if constexpr (Layout::kMma) {
-    product_mma<Layout, true, false>(stage, InputFragments{}, warp, &folding);
-  } else {
-    product_fma<Layout, true, false>(stage, float4{}, float4{}, warp, &folding);
-  }
+  fold_warp_rows<Layout>(stage, warp, folding);
   ptx::sync_warp();
 }
 
@@ -115,6 +111,31 @@ __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& s
                  static_cast<bf16*>(out) + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
     }
   }
+}
+
+// GDN with fp32 states: the pass over the warps' rows, `from` on, that makes a segment's products;
+// first `count` records are folded into what it reads, if any. The folded rows go to `to` unless it
+// is null. Two group barriers with a fold.
+template <class Layout>
+__device__ __forceinline__ void pass_with_fold(const Segment<Layout>& segment,
+                                               const StagedRecords<Layout>& folded, int count,
+                                               const float* from, float* to,
+                                               typename Layout::Scratch& scratch, int warp,
+                                               int group_barrier) {
+  const int rows_at = warp * Layout::kRowsPerWarp * kKeyDim;
+  StatePass pass{from == nullptr ? nullptr : from + rows_at, to == nullptr ? nullptr : to + rows_at,
+                 count, 1.0f};
+  if (count == 0) {
+    pass_over_state<Layout, false>(pass, folded, segment, scratch, warp);
+    return;
+  }
+  ptx::sync_group<Layout::kThreads>(group_barrier);  // the fold before this one is done
+  write_fold_keys<Layout>(folded, count, scratch, warp);
+  const HeadDecays<Layout> decays = head_decays<Layout>(folded, count, 1.0f);
+  if (warp == 0) write_weights<Layout>(decays, scratch.weights[0]);
+  pass.decay = decays.total;
+  ptx::sync_group<Layout::kThreads>(group_barrier);
+  pass_over_state<Layout, true>(pass, folded, segment, scratch, warp);
 }
 
 // Whether several threads have the same channel, so that one may read decays that another made.
@@ -269,8 +290,12 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
   for (int first = 0; first < count; first += kGroup) {
     GroupSums<Layout> sums{};
     if (has_state) {
-      sums = group_products(state, segment, first, scratch.exchange + exchange_at,
-                            scratch.products[Layout::kMma ? warp : 0]);
+      if constexpr (Layout::kProductsAhead) {
+        sums = load_sums<Layout>(scratch.segment_products[warp] + first * 2 * kRows);
+      } else {
+        sums = group_products(state, segment, first, scratch.exchange + exchange_at,
+                              scratch.products[Layout::kMma ? warp : 0]);
+      }
     }
     const float* const factors = scratch.factors[0] + segment.first_column + first;
     const auto four = [&](int factor) {

@@ -70,12 +70,17 @@ struct StageLayout {
   static constexpr int kWarps = kWarpsPerGroup;            // of a group
   static constexpr int kRowsPerWarp = kUnitRows / kWarps;  // value rows a warp
   static constexpr int kParts = kValueDim / kUnitRows;     // units a head
-  static constexpr bool kMma = sizeof(StateType) == 2;
+  // As many bf16 numbers make one of the state's, as the matrix units take it.
+  static constexpr int kStateParts = sizeof(StateType) == 2 ? 1 : 3;
+  // Products and folds on the matrix units; otherwise, KDA with fp32 states, FMAs.
+  static constexpr bool kMma = !kKda || kStateParts == 1;
   static constexpr int kSlots = kRecords == 0 ? 1 : kRecords;
   static constexpr int kTokens = 1;
   static constexpr bool kRepresentative = true;  // see kIsBuilt
   static constexpr bool kSwizzled = false;
+  static constexpr bool kTiled = false;
   static constexpr bool kStatesApart = false;
+  static constexpr bool kStagesState = true;
   static constexpr int kGroupsMax = 2;  // of a block
   static constexpr int kProducerWarps = 1;
   // Units are described this many at a time, one a lane, in a table of two such batches. A unit is
@@ -84,7 +89,7 @@ struct StageLayout {
   static constexpr int kUnitBatch = kKda && !kMma && kRecords > 0 && kUnitRows == 64 ? 4 : 8;
   static constexpr int kUnitTable = 2 * kUnitBatch;
 
-  static constexpr std::size_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
+  static constexpr std::uint32_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];

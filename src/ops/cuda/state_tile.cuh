@@ -6,34 +6,51 @@
 
 namespace replayssm::cuda {
 
-// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
-// Two neighbouring rows read together would meet in one bank, so odd ones read each pair of chunks
-// the other way round.
-__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
-  const bf16* const x = row + (ptx::lane() & 3) * 8;
+// A lane's part of two neighbouring chunks of a row of bf16, which begins at `x`. Two neighbouring
+// rows read together would meet in one bank, so odd ones read the chunks the other way round.
+__device__ __forceinline__ void load_chunk_pair(const bf16* x, bool odd, uint4& even_chunk,
+                                                uint4& odd_chunk) {
   const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
   const uint32_t swap = odd ? ~0u : 0u;
+  const uint4 first = *reinterpret_cast<const uint4*>(x + early);
+  const uint4 second = *reinterpret_cast<const uint4*>(x + late);
+  even_chunk = choose(swap, second, first);
+  odd_chunk = choose(swap, first, second);
+}
+
+// A row of 128 bf16 as this lane's part of the fragments of eight mma steps, chunks in their order.
+__device__ __forceinline__ InputFragments load_row(const bf16* row, bool odd) {
+  const bf16* const x = row + (ptx::lane() & 3) * 8;
   InputFragments f;
 #pragma unroll
   for (int c = 0; c < kChunks; c += 2) {
-    const uint4 first = *reinterpret_cast<const uint4*>(x + early + c * kChunkColumns);
-    const uint4 second = *reinterpret_cast<const uint4*>(x + late + c * kChunkColumns);
-    f.chunk[c] = choose(swap, second, first);
-    f.chunk[c + 1] = choose(swap, first, second);
+    load_chunk_pair(x + c * kChunkColumns, odd, f.chunk[c], f.chunk[c + 1]);
   }
   return f;
 }
 
-// The same of row `row` of swizzled rows.
+// A lane's parts of the chunks of row `row` of swizzled rows of keys or queries.
+struct SwizzledRow {
+  const bf16 *even, *odd;  // chunks 0 and 1: two chunks further is no part of the pattern
+
+  SwizzledRow() = default;
+  __device__ __forceinline__ SwizzledRow(const bf16* rows, int row) {
+    static_assert(kChunkColumns == 32 && kChunks == 4);
+    const int at = swizzled<kKeyDim>(row, (ptx::lane() & 3) * 8);
+    even = rows + at;
+    odd = rows + (at ^ kChunkColumns);
+  }
+  __device__ __forceinline__ uint4 chunk(int c) const {
+    return *reinterpret_cast<const uint4*>(((c & 1) != 0 ? odd : even) +
+                                           (c >> 1) * 2 * kChunkColumns);
+  }
+};
+// The same as load_row() of row `row` of swizzled rows.
 __device__ __forceinline__ InputFragments load_swizzled(const bf16* rows, int row) {
-  static_assert(kChunkColumns == 32 && kChunks == 4);
-  const int even = swizzled<kKeyDim>(row, (ptx::lane() & 3) * 8), odd = even ^ kChunkColumns;
+  const SwizzledRow from(rows, row);
   InputFragments f;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {  // two chunks further is no part of the pattern
-    f.chunk[c] = *reinterpret_cast<const uint4*>(rows + ((c & 1) != 0 ? odd : even) +
-                                                 (c >> 1) * 2 * kChunkColumns);
-  }
+  for (int c = 0; c < kChunks; ++c) f.chunk[c] = from.chunk(c);
   return f;
 }
 
@@ -53,6 +70,10 @@ struct StateTile {
   // Pair `i` < 4 of the eight columns, of row g or g + 8.
   __device__ __forceinline__ uint32_t& pair(int chunk, int i, bool lower) {
     return words[chunk][i >> 1][(i & 1) * 2 + (lower ? 1 : 0)];
+  }
+  __device__ __forceinline__ ChunkOperand<1> operand(int chunk) const {
+    const uint32_t(&x)[4] = words[chunk][0], (&y)[4] = words[chunk][1];
+    return {{{{x[0]}, {x[1]}, {x[2]}, {x[3]}}, {{y[0]}, {y[1]}, {y[2]}, {y[3]}}}};
   }
   __device__ __forceinline__ void multiply(float (&c)[4], int chunk, const uint4& b) const {
     const uint32_t(&x)[4] = words[chunk][0], (&y)[4] = words[chunk][1];
@@ -102,9 +123,9 @@ __device__ __forceinline__ void write_fold_keys(const StagedRecords<Layout>& sta
   for (int task = warp; task < Layout::kFoldSteps * 2 * kChunks; task += kWarps) {
     const int chunk = task % kChunks, eight = task / kChunks;
     uint32_t words[4];  // of pieces 0 .. 3 of the chunk: records 2 t and 2 t + 1, column g
-    ptx::load_transposed(words,
-                         staged.keys + swizzled<kKeyDim>(8 * eight + (lane & 7),
-                                                         chunk * kChunkColumns + (lane >> 3) * 8));
+    const int row = 8 * eight + (lane & 7), piece_at = chunk * kChunkColumns + (lane >> 3) * 8;
+    ptx::load_transposed(words, staged.keys + (Layout::kSwizzled ? swizzled<kKeyDim>(row, piece_at)
+                                                                 : row * kKeyDim + piece_at));
     const int record = 8 * eight + 2 * t;
     const uint32_t live =
         (record < records ? 0xffffu : 0u) | (record + 1 < records ? 0xffff0000u : 0u);
@@ -150,13 +171,14 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
     }
   }
-  const auto fold_words = [&](int c) __attribute__((always_inline)) {
+  // Chunk `c` of the columns, whose words are in the place of chunk `at`.
+  const auto fold_words = [&](int at, int c) __attribute__((always_inline)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float sum[kTiles][4];
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        const uint32_t u = state[m].pair(c, i, false), l = state[m].pair(c, i, true);
+        const uint32_t u = state[m].pair(at, i, false), l = state[m].pair(at, i, true);
         sum[m][0] = a * low_half(u);
         sum[m][1] = a * high_half(u);
         sum[m][2] = a * low_half(l);
@@ -177,31 +199,49 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
       }
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        state[m].pair(c, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
-        state[m].pair(c, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
+        state[m].pair(at, i, false) = ptx::pack_bf16(sum[m][0], sum[m][1]);
+        state[m].pair(at, i, true) = ptx::pack_bf16(sum[m][2], sum[m][3]);
       }
     }
   };
   if constexpr (Layout::kTiled) {
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) fold_words(c);
+    for (int c = 0; c < kChunks; ++c) fold_words(c, c);
+  } else if constexpr (Layout::kStagesState) {
+    // A quarter of the code, and few registers: after each turn the chunks move on by one place.
+#pragma unroll 1
+    for (int c = 0; c < kChunks; ++c) {
+      fold_words(0, c);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        StateTile moved;
+#pragma unroll
+        for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) {
+            moved.words[i][j >> 2][j & 3] = state[m].words[(i + 1) % kChunks][j >> 2][j & 3];
+          }
+        }
+        state[m] = moved;
+      }
+    }
   } else {
-    // One chunk after the other: products of all of them at once want more registers than there
-    // are.
+    // No moves here, where the compiler then has some for the products: measured better from eight
+    // tokens on. Not unrolled, since products of all chunks at once want too many registers.
 #pragma unroll 1
     for (int c = 0; c < kChunks; ++c) {
       switch (c) {
         case 0:
-          fold_words(0);
+          fold_words(0, 0);
           break;
         case 1:
-          fold_words(1);
+          fold_words(1, 1);
           break;
         case 2:
-          fold_words(2);
+          fold_words(2, 2);
           break;
         default:
-          fold_words(3);
+          fold_words(3, 3);
       }
     }
   }

@@ -40,6 +40,7 @@ int full_rows(DType state) { return state == DType::bf16 ? 128 : 64; }
 // What a kernel may choose from, and what serves it best; a round is one unit for every
 // multiprocessor. Measured: see bench/lab/NOTES.md, version 5.
 struct Choices {
+  bool whole_heads = false;       // units are whole heads, whatever their bytes
   bool halves_exist = false;      // instances with half units
   bool halves_when_idle = false;  // half units where whole ones leave half the multiprocessors idle
   // Two blocks of one group share a multiprocessor: from two rounds up to so many, and from so many
@@ -53,9 +54,11 @@ struct Choices {
   int stages_max = 1 << 30;        // of a block that is alone on its multiprocessor
 };
 
-Result<StepPlan> fill(StepPlan plan, long units_of_full_size, const DeviceLimits& device,
+// For `heads` heads of all entries and layers.
+Result<StepPlan> fill(StepPlan plan, long heads, const DeviceLimits& device,
                       const PlanWishes& wishes, const Choices& choices) {
-  const int full = full_rows(plan.state);
+  const int full = choices.whole_heads ? kValueDim : full_rows(plan.state);
+  const long units_of_full_size = heads * kValueDim / full;
   const int sms = device.multiprocessors;
   plan.unit_rows = choices.halves_when_idle && 2 * units_of_full_size <= sms ? full / 2 : full;
   if (wishes.unit_rows != 0) {
@@ -130,13 +133,13 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
   plan.gate = geometry.heads.gate;
   plan.state = geometry.state;
   plan.record_tile = block <= 16 ? 16 : 32;
-  const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
-                     full_rows(geometry.state);
+  const long heads = static_cast<long>(geometry.entries) * geometry.heads.value_heads;
   const bool kda = geometry.heads.gate == GateKind::kda;
   Choices choices;
   if (window > 1) {
     plan.window = plan.record_tile == 32 || window > 8 ? 16 : window > 4 ? 8 : 4;
-    return fill(plan, units, device, wishes, choices);
+    choices.whole_heads = !kda && plan.window == 16;
+    return fill(plan, heads, device, wishes, choices);
   }
   choices.halves_exist = true;
   choices.paired_up_to = 2;
@@ -149,7 +152,7 @@ Result<StepPlan> plan_window_step(const StepGeometry& geometry, const DeviceLimi
     choices.paired_from = plan.state == DType::bf16 ? 16 : 4;
     if (plan.state == DType::bf16) choices.paired_up_to = 3;
   }
-  return fill(plan, units, device, wishes, choices);
+  return fill(plan, heads, device, wishes, choices);
 }
 
 Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimits& device,
@@ -159,8 +162,7 @@ Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimi
   plan.gate = geometry.heads.gate;
   plan.state = geometry.state;
   plan.record_tile = 0;
-  const long units = static_cast<long>(geometry.entries) * geometry.heads.value_heads * kValueDim /
-                     full_rows(geometry.state);
+  const long heads = static_cast<long>(geometry.entries) * geometry.heads.value_heads;
   Choices choices;
   choices.halves_exist = true;
   choices.halves_when_idle = true;
@@ -169,7 +171,7 @@ Result<StepPlan> plan_packed_step(const StepGeometry& geometry, const DeviceLimi
   choices.rounds_of_one_group = 2;
   // Measured better for this one alone; elsewhere a block to itself is as good.
   if (plan.gate == GateKind::kda && plan.state == DType::f32) choices.paired_from = 24;
-  return fill(plan, units, device, wishes, choices);
+  return fill(plan, heads, device, wishes, choices);
 }
 
 Result<StepPlan> plan_chunk_prefill(const StepGeometry& geometry, const DeviceLimits& device,
@@ -234,9 +236,9 @@ Result<StepPlan> plan_fold(const FoldGeometryOnDevice& geometry, const DeviceLim
   plan.gate = geometry.heads.gate;
   plan.state = geometry.state;
   plan.record_tile = geometry.records_max <= 16 ? 16 : geometry.records_max <= 32 ? 32 : 64;
-  const long units = static_cast<long>(geometry.layers) * geometry.entries *
-                     geometry.heads.value_heads * kValueDim / full_rows(geometry.state);
-  return fill(plan, units, device, wishes, {});
+  const long heads =
+      static_cast<long>(geometry.layers) * geometry.entries * geometry.heads.value_heads;
+  return fill(plan, heads, device, wishes, {});
 }
 
 }  // namespace replayssm::cuda

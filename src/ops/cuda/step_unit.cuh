@@ -37,7 +37,7 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
   const int lane = ptx::lane();
   const int first_row = warp * Layout::kRowsPerWarp;
   const float d_norm = Layout::kKda ? d : d * key_norm;  // GDN multiplies the raw key
-  if constexpr (Layout::kMma) {
+  if constexpr (sizeof(State) == 2) {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -69,6 +69,8 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
       }
     }
   } else {
+    // Other lanes have read these numbers for the products.
+    if constexpr (Layout::kMma) ptx::sync_warp();
     const int column = lane * 4;
     float4 k = widen4(stage.k + column);
     float4 a{head_decay, head_decay, head_decay, head_decay};
@@ -82,8 +84,13 @@ __device__ __forceinline__ void write_state(typename Layout::Stage& stage, const
       const int at = (first_row + r) * kKeyDim + column;
       float4 s =
           unit.has_state ? *reinterpret_cast<const float4*>(stage.state + at) : float4{0, 0, 0, 0};
-      s = scaled(s, a);
-      add_outer(s, row_d, k);
+      if constexpr (Layout::kKda) {  // as fold_rows
+        s = scaled(s, a);
+        add_outer(s, row_d, k);
+      } else {  // as fold_chunk of one record
+        s = {fmaf(a.x, s.x, row_d * k.x), fmaf(a.y, s.y, row_d * k.y), fmaf(a.z, s.z, row_d * k.z),
+             fmaf(a.w, s.w, row_d * k.w)};
+      }
       *reinterpret_cast<float4*>(stage.state + at) = s;
     }
   }
@@ -97,21 +104,19 @@ __device__ __forceinline__ RowProducts state_products(typename Layout::Stage& st
                                                       const InputFragments& raw, int warp,
                                                       const FoldOperands<Layout>* fold) {
   if constexpr (Layout::kMma) {
+    InputFragments x;
     if constexpr (Layout::kKda) {
-      return product_mma<Layout, kFold, true>(stage, load_decayed<Layout>(exchange), warp, fold);
+      x = load_decayed<Layout>(exchange);
     } else {
-      return product_mma<Layout, kFold, true>(stage, raw, warp, fold);
+      x = kFold ? raw : turned_inputs<Layout>(raw);
     }
+    WarpCorrections<Layout> d;
+    if constexpr (kFold) d = load_warp_corrections<Layout>(*fold, warp);
+    return product_mma<Layout, kFold, true>(stage, x, warp, fold, d);
   } else {
     const int column = ptx::lane() * 4;
-    float4 k, q;
-    if constexpr (Layout::kKda) {
-      k = *reinterpret_cast<const float4*>(exchange.decayed_f32 + column);
-      q = *reinterpret_cast<const float4*>(exchange.decayed_f32 + kKeyDim + column);
-    } else {
-      k = widen4(stage.k + column);
-      q = widen4(stage.q + column);
-    }
+    const float4 k = *reinterpret_cast<const float4*>(exchange.decayed_f32 + column);
+    const float4 q = *reinterpret_cast<const float4*>(exchange.decayed_f32 + kKeyDim + column);
     return product_fma<Layout, kFold, true>(stage, k, q, warp, fold);
   }
 }

@@ -1,4 +1,4 @@
-// GDN with bf16 states, in chunks: a warp's sixteen value rows of the state multiplied with the
+// GDN in chunks: a warp's sixteen value rows of the state multiplied with the
 // tokens' keys and queries, and the tokens solved one after the other, all in the layout of the
 // matrix units' accumulators. The sums are those of a step of one token, in its order.
 #pragma once
@@ -14,11 +14,40 @@ struct TileSums {
   float query[Layout::kTokens / 4][2];
 };
 
-// Stores two bf16: of a row, and of the row eight further, whose place differs in that bit alone.
-__device__ __forceinline__ void store_pair(bf16* rows, int at, uint32_t pair) {
-  rows[at] = bf16{static_cast<uint16_t>(pair & 0xffffu)};
-  rows[at ^ 8] = bf16{static_cast<uint16_t>(pair >> 16)};
-}
+// A number of a row and one of the row eight further, whose place differs in that bit alone, as
+// they are stored.
+template <class State>
+struct RowPair;
+template <>
+struct RowPair<bf16> {
+  uint32_t word;
+
+  __device__ __forceinline__ RowPair(float upper, float lower)
+      : word(ptx::pack_bf16(upper, lower)) {}
+  __device__ __forceinline__ float upper() const { return low_half(word); }
+  __device__ __forceinline__ float lower() const { return high_half(word); }
+  __device__ __forceinline__ void take_from(int lane) { word = ptx::shuffle(word, lane); }
+  __device__ __forceinline__ void store(bf16* rows, int at) const {
+    rows[at] = bf16{static_cast<uint16_t>(word & 0xffffu)};
+    rows[at ^ 8] = bf16{static_cast<uint16_t>(word >> 16)};
+  }
+};
+template <>
+struct RowPair<float> {
+  float of_upper, of_lower;
+
+  __device__ __forceinline__ RowPair(float upper, float lower) : of_upper(upper), of_lower(lower) {}
+  __device__ __forceinline__ float upper() const { return of_upper; }
+  __device__ __forceinline__ float lower() const { return of_lower; }
+  __device__ __forceinline__ void take_from(int lane) {
+    of_upper = ptx::shuffle(of_upper, lane);
+    of_lower = ptx::shuffle(of_lower, lane);
+  }
+  __device__ __forceinline__ void store(float* rows, int at) const {
+    rows[at] = of_upper;
+    rows[at ^ 8] = of_lower;
+  }
+};
 
 // Where a lane's outputs go: of the segment's token t and row g.
 struct TileOutput {
@@ -38,10 +67,9 @@ struct TileOutput {
   __device__ __forceinline__ void store(int slot, float upper, float lower) const {
     char* const to = first + slot * four_tokens;
     if (f32) {
-      reinterpret_cast<float*>(to)[0] = upper;
-      reinterpret_cast<float*>(to)[8] = lower;
+      RowPair<float>(upper, lower).store(reinterpret_cast<float*>(to), 0);
     } else {
-      store_pair(reinterpret_cast<bf16*>(to), 0, ptx::pack_bf16(upper, lower));
+      RowPair<bf16>(upper, lower).store(reinterpret_cast<bf16*>(to), 0);
     }
   }
 };
@@ -63,28 +91,31 @@ __device__ __forceinline__ void with_slots(const Segment<Layout>& segment, Body&
 // The tile's products with the tokens of kUsed fours. Columns of the B operand: key and query of
 // four tokens.
 template <int kUsed, class Layout>
-__device__ __forceinline__ void tile_products(const StateTile& state,
+__device__ __forceinline__ void tile_products(const TileOf<typename Layout::State>& state,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
   const int g = ptx::lane() >> 2;
   const bool query = (g & 1) != 0;
   const bf16* const rows = query ? segment.q : segment.staged.keys;
   const int first = query ? segment.first_row : segment.history;
-  float c[kUsed][2][4] = {};
+  SwizzledRow row[kUsed];
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
-    const InputFragments b = load_swizzled(rows, first + min(4 * n + (g >> 1), segment.count - 1));
+    row[n] = SwizzledRow(rows, first + min(4 * n + (g >> 1), segment.count - 1));
+  }
+  StateSums<Layout::kStateParts> c[kUsed];
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      state.multiply(c[n][i & 1], i, b.chunk[i]);
-    }
+  for (int i = 0; i < kChunks; ++i) {
+    const ChunkOperand<Layout::kStateParts> a = state.operand(i);
+#pragma unroll
+    for (int n = 0; n < kUsed; ++n) c[n].multiply(a, i, row[n].chunk(i));
   }
 #pragma unroll
   for (int n = 0; n < kUsed; ++n) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      sums.key[n][half] = c[n][0][2 * half] + c[n][1][2 * half];
-      sums.query[n][half] = c[n][0][2 * half + 1] + c[n][1][2 * half + 1];
+      sums.key[n][half] = c[n].total(2 * half);
+      sums.query[n][half] = c[n].total(2 * half + 1);
     }
   }
 }
@@ -101,18 +132,19 @@ __device__ __forceinline__ void add_corrections(const float2& coefficient, const
 
 // A segment's history, then its tokens one after the other: a token's d goes from its lane to the
 // other three of its rows, which have later tokens. The tokens' d become records of the block, and
-// keep(token, row of the unit, d of it and of the row eight further as a pair) is called by a
-// token's lanes. One warp.
+// keep(token, row of the unit, d of it and of the row eight further) is called by a token's lanes.
+// One warp.
 template <int kUsed, class Layout, class Keep>
 __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int first_value,
                                            const typename Layout::Scratch& scratch, int warp,
                                            const TileOutput& output, TileSums<Layout>& sums,
                                            Keep&& keep) {
+  using State = typename Layout::State;
   constexpr int kPitch = Layout::kCoefficientPitch;
   const int lane = ptx::lane(), t = lane & 3;
   const int value = warp * 16 + (lane >> 2);  // and value + 8
   const int last = segment.count - 1;
-  bf16* const corrections = segment.staged.corrections;
+  State* const corrections = segment.staged.corrections;
   const int column = first_value + value;
   const float* const factors = scratch.factors[0] + segment.first_column;
   const float* const coefficients = scratch.coefficients + 2 * (segment.first_column + t);
@@ -154,15 +186,15 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
   int record = 0;
 #pragma unroll 1
   for (; record + 4 <= segment.history; record += 4) {
-    const int first = swizzled<kValueDim>(record, column);
+    const int first = swizzled<kValueDim, State>(record, column);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      add_record(record + i, first ^ swizzled<0>(i, 0), i);
+      add_record(record + i, first ^ swizzled<0, State>(i, 0), i);
     }
   }
 #pragma unroll 1
   for (; record < segment.history; ++record) {
-    add_record(record, swizzled<kValueDim>(record, column), 0);
+    add_record(record, swizzled<kValueDim, State>(record, column), 0);
   }
   const float* const own = coefficients + segment.history * kPitch;
 #pragma unroll
@@ -171,8 +203,9 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const float* const from_token = own + (4 * n + r) * kPitch;
-      const uint32_t pair = ptx::shuffle(ptx::pack_bf16(solved(0), solved(1)), (lane & ~3) | r);
-      float d[2] = {low_half(pair), high_half(pair)};
+      RowPair<State> pair(solved(0), solved(1));
+      pair.take_from((lane & ~3) | r);
+      float d[2] = {pair.upper(), pair.lower()};
 #pragma unroll
       for (int m = n + 1; m < kUsed; ++m) {
         add_corrections(coefficient(from_token, m), d, sums.key[m], sums.query[m]);
@@ -186,8 +219,8 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
     const int token = 4 * n + t;
     if (token <= last) {
       const float upper = solved(0), lower = solved(1);
-      const uint32_t pair = ptx::pack_bf16(upper, lower);
-      store_pair(corrections, swizzled<kValueDim>(segment.history + token, column), pair);
+      const RowPair<State> pair(upper, lower);
+      pair.store(corrections, swizzled<kValueDim, State>(segment.history + token, column));
       keep(token, value, pair);
       output.store(n, fmaf(key_query[n], upper, sums.query[n][0]),
                    fmaf(key_query[n], lower, sums.query[n][1]));
@@ -198,7 +231,7 @@ __device__ __forceinline__ void solve_tile(const Segment<Layout>& segment, int f
 
 // The same two for a number of fours that fits the segment.
 template <class Layout>
-__device__ __forceinline__ void tile_products(const StateTile& state,
+__device__ __forceinline__ void tile_products(const TileOf<typename Layout::State>& state,
                                               const Segment<Layout>& segment,
                                               TileSums<Layout>& sums) {
   with_slots(segment, [&]<int kUsed>() { tile_products<kUsed>(state, segment, sums); });

@@ -22,21 +22,33 @@ struct WindowLayout {
   static constexpr bool kRepresentative = kWindow == 8;
   static constexpr int kRows = kUnitRows;
   static constexpr bool kTiled = kTiles;
-  // GDN with bf16 states: rows of keys and queries are swizzled, in tiles those of values and
-  // corrections too, and the state is folded in registers (state_tile.cuh).
-  static constexpr bool kSwizzled = kGateKind == GateKind::gdn && sizeof(StateType) == 2;
+  // GDN with bf16 states or in tiles: rows of keys and queries are swizzled, in tiles those of
+  // values and corrections too, and the state is folded in registers (state_tile.cuh).
+  static constexpr bool kSwizzled =
+      kGateKind == GateKind::gdn && (sizeof(StateType) == 2 || kTiles);
   // In windows a token's values arrive where its corrections will be.
   static constexpr bool kValuesInPlace = kSwizzled;
-  // A state is needed only until it is in the registers of its warps. So states have places of
-  // their own, one a group, and come while the group is still busy with the unit before.
-  static constexpr bool kStatesApart = kSwizzled;
+  // GDN windows with fp32 states: a segment's products with the state are all made before its
+  // tokens are solved. Where there is room for few stages, in one pass from the L2 cache through
+  // registers, and a fold on the way.
+  static constexpr bool kProductsAhead =
+      kGateKind == GateKind::gdn && sizeof(StateType) == 4 && !kTiles;
+  static constexpr bool kPasses = kProductsAhead && kWindow == 16;
+  // GDN windows with bf16 states: a state is needed only until it is in the registers of its warps.
+  // So for more than four tokens (fewer have not been timed) states have places of their own, one a
+  // group, and come while the group is still busy with the unit before.
+  static constexpr bool kStatesApart = kSwizzled && !kTiles && kWindow > 4;
+  static constexpr bool kStagesState = !kPasses && !kStatesApart;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.
-  static constexpr int kRowsPerWarp = kSwizzled && !kTiled ? 32 : 16;
+  static constexpr int kRowsPerWarp = (kSwizzled || kPasses) && !kTiled ? 32 : 16;
   static constexpr int kWarps = kUnitRows / kRowsPerWarp;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kParts = kValueDim / kUnitRows;
-  static constexpr bool kMma = sizeof(StateType) == 2;
+  // As many bf16 numbers make one of the state's, as the matrix units take it.
+  static constexpr int kStateParts = sizeof(StateType) == 2 ? 1 : 3;
+  // Products and folds on the matrix units; otherwise, KDA with fp32 states, FMAs.
+  static constexpr bool kMma = !kKda || kStateParts == 1;
   static constexpr int kUnitBatch = 8;
   static constexpr int kUnitTable = 2 * kUnitBatch;
   // L + T - 1 pending records and T tokens, in whole tiles of eight.
@@ -52,10 +64,10 @@ struct WindowLayout {
   // Columns of coefficients: a window's two segments begin at multiples of four.
   static constexpr int kColumns = kWindow + 4;
 
-  static constexpr std::size_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
+  static constexpr std::uint32_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
 
   struct Stage {
-    alignas(128) State state[kStatesApart ? 8 : kRows * kKeyDim];
+    alignas(128) State state[kStagesState ? kRows * kKeyDim : 8];
     alignas(128) bf16 keys[kStaged * kKeyDim];
     alignas(128) State corrections[kStaged * kValueDim];
     alignas(128) float gates[kStaged * kGateWidth];  // decays; the window's arrive as log gates
@@ -97,17 +109,21 @@ struct WindowLayout {
       float partial[kKda ? kKeyDim / 32 * kWindow * 2 * kRecordTile : 1];
       // Then, per warp: a group's products on their way to the lanes of their rows,
       // [key, query][row][token].
-      alignas(16) float products[kTiled || !kMma ? 1 : kWarps][2 * kRowsPerWarp * kTokenGroup];
+      alignas(16) float products[kTiled || kProductsAhead || !kMma ? 1 : kWarps]
+                                [2 * kRowsPerWarp * kTokenGroup];
       // Swizzled: the keys of a fold as the matrix units take them, for all warps.
-      alignas(16) std::uint32_t fold_keys[kSwizzled ? kKeyDim / 8 : 1][kFoldPitch];
+      alignas(16) std::uint32_t fold_keys[kSwizzled || kPasses ? kKeyDim / 8 : 1][kFoldPitch];
     };
+    // Per warp: a segment's products, made ahead, [group of tokens][key, query][row][token].
+    alignas(16) float segment_products[kProductsAhead ? kWarps : 1]
+                                      [kProductsAhead ? 2 * kRowsPerWarp * kWindow : 4];
     alignas(16) float decay[kKda ? kKeyDim : 4];  // over a folded block
     Exchange exchange[kKda ? kWindow : 1];
     // [record][key, query][column]; in tiles [record][column][key, query].
     alignas(16) float coefficients[(kRecordTile + kZeroRecords) * kCoefficientPitch];
     alignas(16) float factors[kFactors][kColumns];
     // Of a fold: one for all warps, or per warp where the fold is in the stage.
-    alignas(16) float weights[kSwizzled ? 1 : kWarps][kRecordTile];
+    alignas(16) float weights[kSwizzled || kPasses ? 1 : kWarps][kRecordTile];
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {

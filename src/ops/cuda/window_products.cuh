@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "ops/cuda/state_tile.cuh"
+#include "ops/cuda/float_tile.cuh"
 #include "ops/cuda/window_layout.h"
 
 namespace replayssm::cuda {
@@ -103,8 +103,8 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
   return end;
 }
 
-// A warp's value rows of the state in its registers: as tiles, or for fp32 states four columns of
-// every row a lane.
+// A warp's value rows of the state in its registers: as tiles, or for KDA with fp32 states four
+// columns of every row a lane. GDN with fp32 states keeps none of it there (kProductsAhead).
 template <class Layout>
 struct StateTiles {
   static constexpr int kTiles = Layout::kRowsPerWarp / 16;
@@ -145,6 +145,22 @@ struct GroupSums {
   static constexpr int kSets = Layout::kRowsPerWarp / 16;
   float token[kSets][Layout::kTokenGroup];
 };
+
+// Of a group, from where products are left for the lanes of their rows.
+template <class Layout>
+__device__ __forceinline__ GroupSums<Layout> load_sums(const float* products) {
+  GroupSums<Layout> sums;
+#pragma unroll
+  for (int set = 0; set < GroupSums<Layout>::kSets; ++set) {
+    const float4 x = *reinterpret_cast<const float4*>(
+        products + (set * Layout::kRowsPerWarp + ptx::lane()) * Layout::kTokenGroup);
+    sums.token[set][0] = x.x;
+    sums.token[set][1] = x.y;
+    sums.token[set][2] = x.z;
+    sums.token[set][3] = x.w;
+  }
+  return sums;
+}
 
 // The state's products with the tokens first, first + 1, .. of a group; what belongs to tokens that
 // do not exist is any number. `exchange` is that of the segment's first token.
@@ -192,20 +208,140 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
     }
   }
   ptx::sync_warp();
-  GroupSums<Layout> sums;
-#pragma unroll
-  for (int set = 0; set < GroupSums<Layout>::kSets; ++set) {
-    const float4 x = *reinterpret_cast<const float4*>(products + (set * kRows + ptx::lane()) * 4);
-    sums.token[set][0] = x.x;
-    sums.token[set][1] = x.y;
-    sums.token[set][2] = x.z;
-    sums.token[set][3] = x.w;
-  }
+  const GroupSums<Layout> sums = load_sums<Layout>(products);
   ptx::sync_warp();
   return sums;
 }
 
-// fp32 states, token after token.
+// GDN with fp32 states in the stage. All products of a segment in one pass over the state, in whose
+// course every number of it is taken apart once; groups of four tokens lie one behind the other.
+// One warp.
+template <class Layout>
+__device__ __forceinline__ void segment_products(const typename Layout::Stage& stage,
+                                                 const Segment<Layout>& segment,
+                                                 typename Layout::Scratch& scratch, int warp) {
+  constexpr int kGroups = Layout::kTokens / Layout::kTokenGroup;
+  constexpr int kRows = Layout::kRowsPerWarp, kGroupSums = 2 * kRows * Layout::kTokenGroup;
+  static_assert(kRows == 16);
+  const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
+  const bool odd = (g & 1) != 0;
+  // Columns of the B operand: key and query of each of four tokens.
+  const bf16* const row = (odd ? segment.query(0) : segment.key(0)) + t * 8;
+  const float* const upper = stage.state + (warp * kRows + g) * kKeyDim + t * 8;
+  StateSums<Layout::kStateParts> sums[kGroups];
+#pragma unroll 1
+  for (int c = 0; c < kChunks; c += 2) {
+    ChunkOperand<Layout::kStateParts> a[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float* const from = upper + (c + i) * kChunkColumns;
+      a[i] = operand_of(load_columns(from), load_columns(from + 8 * kKeyDim));
+    }
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      if (n * Layout::kTokenGroup >= segment.count) continue;
+      const int token = min(n * Layout::kTokenGroup + (g >> 1), segment.count - 1);
+      uint4 b[2];
+      load_chunk_pair(row + token * kKeyDim + c * kChunkColumns, odd, b[0], b[1]);
+      sums[n].multiply(a[0], c, b[0]);
+      sums[n].multiply(a[1], c + 1, b[1]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kGroups; ++n) {
+    if (n * Layout::kTokenGroup >= segment.count) continue;
+    float* const to = scratch.segment_products[warp] + n * kGroupSums + g * 4 + t;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      to[8 * half * 4] = sums[n].total(2 * half);
+      to[(8 * half + kRows) * 4] = sums[n].total(2 * half + 1);
+    }
+  }
+  ptx::sync_warp();
+}
+
+// GDN with fp32 states that are not staged: where a pass over a warp's value rows finds them, and
+// what it folds.
+struct StatePass {
+  const float* from;  // the warp's first row; null: the state is zero
+  float* to;          // where it leaves the folded rows, null: nowhere
+  int records;        // that are folded, whose keys are in the scratch as B operands
+  float decay;        // over the folded block
+};
+
+// All products of a segment with the state in one pass over the warp's rows, in whose course every
+// number is taken apart once. `folded` are the records of the pass's fold. One warp.
+template <class Layout, bool kFold>
+__device__ __forceinline__ void pass_over_state(const StatePass& pass,
+                                                const StagedRecords<Layout>& folded,
+                                                const Segment<Layout>& segment,
+                                                typename Layout::Scratch& scratch, int warp) {
+  constexpr int kGroups = Layout::kTokens / Layout::kTokenGroup, kParts = Layout::kStateParts;
+  constexpr int kRows = Layout::kRowsPerWarp, kGroupSums = 2 * kRows * Layout::kTokenGroup;
+  const int lane = ptx::lane(), g = lane >> 2, t = lane & 3;
+  const bool odd = (g & 1) != 0;
+  // Columns of the B operand: key and query of each of four tokens.
+  const bf16* const row = (odd ? segment.query(0) : segment.key(0)) + t * 8;
+  const float* from = pass.from + g * kKeyDim + t * 8;
+  [[maybe_unused]] float* to = pass.to + g * kKeyDim + t * 8;
+  EightColumns<float> next[2] = {};  // of rows g and g + 8
+  const auto load_next = [&](int at) {
+    if (pass.from == nullptr) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      next[half] = load_global_columns(from + half * 8 * kKeyDim + at);
+  };
+  load_next(0);
+#pragma unroll 1
+  for (int first_row = 0; first_row < kRows; first_row += 16) {
+    [[maybe_unused]] CorrectionFragments<Layout> d[1];
+    if constexpr (kFold) {
+      d[0] = load_corrections<Layout>(folded, scratch.weights[0], pass.records,
+                                      warp * kRows + first_row);
+    }
+    StateSums<kParts> sums[kGroups];
+#pragma unroll 1
+    for (int c = 0; c < kChunks; ++c) {
+      EightColumns<float> upper[1] = {next[0]}, lower[1] = {next[1]};
+      if (c + 1 < kChunks) {
+        load_next((c + 1) * kChunkColumns);
+      } else if (first_row + 16 < kRows) {
+        load_next(16 * kKeyDim);
+      }
+      if constexpr (kFold) {
+        fold_columns<Layout>(d, scratch, pass.records, pass.decay, c, upper, lower);
+        if (pass.to != nullptr) {
+          store_global_columns(upper[0], to + c * kChunkColumns);
+          store_global_columns(lower[0], to + 8 * kKeyDim + c * kChunkColumns);
+        }
+      }
+      const ChunkOperand<kParts> a = operand_of(upper[0], lower[0]);
+#pragma unroll
+      for (int n = 0; n < kGroups; ++n) {
+        if (n * Layout::kTokenGroup >= segment.count) continue;
+        const int token = min(n * Layout::kTokenGroup + (g >> 1), segment.count - 1);
+        sums[n].multiply(
+            a, c, *reinterpret_cast<const uint4*>(row + token * kKeyDim + c * kChunkColumns));
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kGroups; ++n) {
+      if (n * Layout::kTokenGroup >= segment.count) continue;
+      float* const products =
+          scratch.segment_products[warp] + n * kGroupSums + (first_row + g) * 4 + t;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        products[8 * half * 4] = sums[n].total(2 * half);
+        products[(8 * half + kRows) * 4] = sums[n].total(2 * half + 1);
+      }
+    }
+    from += 16 * kKeyDim;
+    to += 16 * kKeyDim;
+  }
+  ptx::sync_warp();
+}
+
+// KDA with fp32 states, token after token.
 template <class Layout>
 __device__ __forceinline__ GroupSums<Layout> group_products(
     const StateColumns<Layout>& state, const Segment<Layout>& segment, int first,
@@ -215,15 +351,9 @@ __device__ __forceinline__ GroupSums<Layout> group_products(
   GroupSums<Layout> sums{};
 #pragma unroll 1
   for (int i = 0; i < Layout::kTokenGroup && first + i < segment.count; ++i) {
-    float4 k, q;
-    if constexpr (Layout::kKda) {
-      const float* const decayed = exchange[first + i].decayed_f32 + column;
-      k = *reinterpret_cast<const float4*>(decayed);
-      q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
-    } else {
-      k = widen4(segment.key(first + i) + column);
-      q = widen4(segment.query(first + i) + column);
-    }
+    const float* const decayed = exchange[first + i].decayed_f32 + column;
+    const float4 k = *reinterpret_cast<const float4*>(decayed);
+    const float4 q = *reinterpret_cast<const float4*>(decayed + kKeyDim);
     float partial[32];  // [key, query][row]
 #pragma unroll
     for (int r = 0; r < 16; ++r) {

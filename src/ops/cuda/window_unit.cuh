@@ -140,11 +140,24 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     arriving.wait();
     state = load_state<Layout>(arriving.rows, warp, has_state);
     release(arriving.empty);
+  } else if constexpr (Layout::kSwizzled) {
+    state = load_state<Layout>(stage.state, warp, has_state);
   }
+  const float* rows = nullptr;  // in passes: where the state is
+  if constexpr (Layout::kPasses) rows = has_state ? static_cast<const float*>(unit.state) : nullptr;
 #pragma unroll 1
   for (int part = 0; part <= (crosses ? 1 : 0); ++part) {
     const Segment<Layout> segment = window.segment(stage, part == 1);
-    if (part == 1 || unit.fold != 0) {
+    if constexpr (Layout::kPasses) {
+      const bool folds = part == 1 || unit.fold != 0;
+      float* const out = part == 0 && folds ? static_cast<float*>(unit.state_out) : nullptr;
+      has_state = has_state || folds;
+      if (has_state) {
+        pass_with_fold(segment, records_from<Layout>(stage, part == 1 ? first : 0),
+                       folds ? block : 0, rows, out, scratch, warp, group_barrier);
+      }
+      if (out != nullptr) rows = out;
+    } else if (part == 1 || unit.fold != 0) {
       const StagedRecords<Layout> folded = records_from<Layout>(stage, part == 1 ? first : 0);
       void* const out = part == 1 ? nullptr : unit.state_out;
       if constexpr (Layout::kSwizzled) {
@@ -161,7 +174,9 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       }
       has_state = true;
     }
-    if constexpr (!Layout::kStatesApart) {
+    if constexpr (Layout::kProductsAhead && !Layout::kPasses) {
+      if (has_state) segment_products(stage, segment, scratch, warp);
+    } else if constexpr (!Layout::kSwizzled && !Layout::kPasses) {
       state = load_state<Layout>(stage.state, warp, has_state);
     }
     RowOutput<Layout> output(args, unit, segment.first_token, warp);
@@ -173,8 +188,8 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   }
   // The next unit overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
+  if constexpr (Layout::kSwizzled) append_corrections<Layout>(args, unit, stage, warp);
   if constexpr (Layout::kStatesApart) {
-    append_corrections<Layout>(args, unit, stage, warp);
     release(empty);
   } else {
     ptx::fence_before_bulk();
