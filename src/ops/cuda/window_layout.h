@@ -94,7 +94,8 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  static constexpr int kGramPitch = kRecordTile + 8;      // four rows apart in banks
+  // Even; eight more, and no two of four rows meet in a bank, but chunks have no room for that.
+  static constexpr int kGramPitch = kRecordTile + (kTiled ? 2 : 8);
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
