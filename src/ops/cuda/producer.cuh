@@ -70,7 +70,7 @@ struct Pipeline {
       if constexpr (Layout::kStatesApart) {
         for (int i = 0; i < groups; ++i) {
           const GroupState<Layout> state = state_of(i, 0);
-          ptx::barrier_init(state.full, 1);
+          ptx::barrier_init(state.full, ptx::kBulkCopies ? 1 : 1 + 32);
           ptx::barrier_init(state.empty, Layout::kWarps);
         }
       }
@@ -336,6 +336,7 @@ __device__ __forceinline__ void fetch_state_apart(const Unit& u, int i,
   if (has_state && ptx::copies_blocks()) {
     ptx::copy_block(state.rows, u.state, kBytes, state.full);
   }
+  if constexpr (!ptx::kBulkCopies) ptx::copies_arrive(state.full);
 }
 
 // Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark. The
