@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kGroupThreads)
       units.describe(ptx::block(), lookup, unit);
     }
     ptx::sync_warp();
-    fetch_state<Layout>(units, unit, stage, pipeline.full);
-    if (unit.kind == UnitKind::live) units.copy_inputs(unit, stage);
+    fetch_state<Layout>(lanes_of_warp(), units, unit, stage, pipeline.full);
+    if (unit.kind == UnitKind::live) units.copy_inputs(lanes_of_warp(), unit, stage);
     ptx::copies_arrive(pipeline.full);
   }
   ptx::barrier_wait(pipeline.full, 0);

@@ -122,7 +122,9 @@ TEST(CudaPlan, AWindowsBlockHasAsManyGroupsAsItsMultiprocessorHolds) {
   };
   // Four warps a group and four producers; with bf16 states of KDA eight warps a group.
   EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).groups, 3);
-  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).stages, 4);
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).stages, 5);
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 16).groups, 3);
+  EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 16).stages, 3);
   EXPECT_EQ(plan_of(GateKind::gdn, DType::bf16, 8).threads, 32 * (3 * 4 + 4));
   EXPECT_EQ(plan_of(GateKind::kda, DType::bf16, 4).groups, 2);
   EXPECT_EQ(plan_of(GateKind::kda, DType::bf16, 4).threads, 32 * (2 * 8 + 4));

@@ -155,7 +155,7 @@ __device__ __forceinline__ void evaluate_chunk_segment(const StepArgs& args, con
   ptx::sync_group<Layout::kThreads>(group_barrier);
   chunk_coefficients<Layout, Layout::kWarps>(args, segment, scratch, warp);
   ptx::sync_group<Layout::kThreads>(group_barrier);
-  const StateRows<Layout> state = load_state<Layout>(shared.stage, warp, has_state);
+  const StateRows<Layout> state = load_state<Layout>(shared.stage.state, warp, has_state);
   evaluate_segment(segment, unit.first_value, state, has_state, scratch, 0, warp, next);
   // The next segment overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);

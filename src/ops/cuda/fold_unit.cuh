@@ -61,7 +61,7 @@ struct FoldUnits {
     describe_rings<Layout>(u, layer.ring, row, args.key_heads, args.value_heads, args.ring_rows);
   }
 
-  __device__ void copy_inputs(const Unit&, typename Layout::Stage&) const {}
+  __device__ void copy_inputs(const Copiers&, const Unit&, typename Layout::Stage&) const {}
 
  private:
   __device__ int entry_of(int unit) const {

@@ -12,22 +12,40 @@
 
 namespace replayssm::cuda {
 
+// Where a group's state arrives, if not in the stage: unit after unit of the group's.
+template <class Layout>
+struct GroupState {
+  typename Layout::State* rows;  // [unit rows][K]
+  uint64_t* full;
+  uint64_t* empty;
+  int parity;
+
+  __device__ void wait() const { ptx::barrier_wait(full, parity); }
+};
+
 // A block's stages, the table of its units, and the barriers that pass them between producer and
 // consumers.
 template <class Layout>
 struct Pipeline {
   typename Layout::Stage* stages;
+  typename Layout::State* states;  // of each group
   typename Layout::Scratch* scratch;
   Unit* units;
   uint64_t* full;
   uint64_t* empty;
   int stage_count;
   int groups;
+  // Warps that copy whole units; where states are apart the last one copies only those.
+  static constexpr int kCopyingWarps = Layout::kProducerWarps - (Layout::kStatesApart ? 1 : 0);
 
   __device__ Pipeline(unsigned char* shared, int stage_count_, int groups_)
       : stage_count(stage_count_), groups(groups_) {
     stages = reinterpret_cast<typename Layout::Stage*>(shared);
     shared += sizeof(typename Layout::Stage) * static_cast<unsigned>(stage_count);
+    states = reinterpret_cast<typename Layout::State*>(shared);
+    if constexpr (Layout::kStatesApart) {
+      shared += Layout::kStateBytes * static_cast<unsigned>(groups);
+    }
     scratch = reinterpret_cast<typename Layout::Scratch*>(shared);
     shared += sizeof(typename Layout::Scratch) * static_cast<unsigned>(groups);
     units = reinterpret_cast<Unit*>(shared);
@@ -36,13 +54,25 @@ struct Pipeline {
     empty = full + stage_count;
   }
 
+  __device__ GroupState<Layout> state_of(int group, int parity) const {
+    uint64_t* const barriers = full + 2 * (stage_count + group);
+    return {states + group * Layout::kRows * kKeyDim, barriers, barriers + 1, parity};
+  }
+
   // All threads; ends with a block barrier.
   __device__ void init() {
     if (ptx::thread() == 0) {
       for (int i = 0; i < stage_count; ++i) {
         // The announcement, and every lane's plain copies.
-        ptx::barrier_init(full + i, 1 + 32 * Layout::kProducerWarps);
+        ptx::barrier_init(full + i, 1 + 32 * kCopyingWarps);
         ptx::barrier_init(empty + i, Layout::kWarps);
+      }
+      if constexpr (Layout::kStatesApart) {
+        for (int i = 0; i < groups; ++i) {
+          const GroupState<Layout> state = state_of(i, 0);
+          ptx::barrier_init(state.full, ptx::kBulkCopies ? 1 : 1 + 32);
+          ptx::barrier_init(state.empty, Layout::kWarps);
+        }
       }
       ptx::barrier_init_fence();
     }
@@ -135,46 +165,25 @@ __device__ __forceinline__ void describe_step(const StepArgs& args, int unit, co
   u.beta = args.beta + value_token;
 }
 
-// The lanes that copy together: this one among all of them.
+// The lanes that copy a unit together: this one among all of them.
 struct Copiers {
   int index;
-  int count;
+  int count;  // a multiple of 32
 };
-template <class Layout>
-__device__ __forceinline__ Copiers producers() {
-  constexpr int kCount = 32 * Layout::kProducerWarps;
-  return {ptx::thread() % kCount, kCount};
-}
 __device__ __forceinline__ Copiers lanes_of_warp() { return {ptx::lane(), 32}; }
 
-// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart.
+// Copies `rows` rows of kBytes bytes from row_at(i) to rows `pitch` elements apart. What row_at
+// reads from shared memory, it would read again for every row.
 template <int kBytes, class T, class RowAt>
 __device__ __forceinline__ void copy_rows(const Copiers& who, T* to, int pitch, int rows,
                                           RowAt&& row_at) {
   constexpr int kPieces = kBytes / 16, kElements = 16 / sizeof(T);
+  static_assert(32 % kPieces == 0);
+  const int element = who.index % kPieces * kElements;
 #pragma unroll 1
-  for (int i = who.index; i < rows * kPieces; i += who.count) {
-    const int row = i / kPieces, element = i % kPieces * kElements;
-    ptx::copy_piece(to + row * pitch + element, row_at(row) + element);
+  for (int i = who.index / kPieces; i < rows; i += who.count / kPieces) {
+    ptx::copy_piece(to + i * pitch + element, row_at(i) + element);
   }
-}
-
-// Copies `rows` rows of 128 bf16 from row_at(i) to rows first, first + 1, .. of `to`, each piece of
-// 16 bytes to its place (swizzled); sixteen lanes a row.
-template <class RowAt>
-__device__ __forceinline__ void copy_swizzled_rows(const Copiers& who, bf16* to, int first,
-                                                   int rows, RowAt&& row_at) {
-  const int column = (who.index & 15) * 8;
-#pragma unroll 1
-  for (int i = who.index >> 4; i < rows; i += who.count >> 4) {
-    ptx::copy_piece(to + swizzled<kKeyDim>(first + i, column), row_at(i) + column);
-  }
-}
-
-// Of a unit.
-template <class Layout>
-__device__ __forceinline__ constexpr uint32_t state_bytes() {
-  return Layout::kRows * kKeyDim * sizeof(typename Layout::State);
 }
 
 // Starts the copies of a live unit's state and records. Records lie at ring rows first_row,
@@ -182,18 +191,18 @@ __device__ __forceinline__ constexpr uint32_t state_bytes() {
 // the stage's other records become zero (not in windows of several tokens), their other numbers are
 // whatever was there. All lanes.
 template <class Layout>
-__device__ __forceinline__ void copy_state_and_records(const Unit& u, typename Layout::Stage& stage,
-                                                       int ring_rows, uint64_t* full) {
+__device__ __forceinline__ void copy_state_and_records(const Copiers& who, const Unit& u,
+                                                       typename Layout::Stage& stage, int ring_rows,
+                                                       uint64_t* full) {
   using State = typename Layout::State;
   const int first_row = u.first_row, records = u.records;
-  const Copiers who = producers<Layout>();
   const bool first_warp = who.index < 32;
   if (first_warp && ptx::copies_blocks()) {
     if (u.has_state) {
       if constexpr (Layout::kStagesState) {
-        ptx::copy_block(stage.state, u.state, state_bytes<Layout>(), full);
-      } else {
-        ptx::prefetch_block(u.state, state_bytes<Layout>());
+        ptx::copy_block(stage.state, u.state, Layout::kStateBytes, full);
+      } else if constexpr (!Layout::kStatesApart) {
+        ptx::prefetch_block(u.state, Layout::kStateBytes);
       }
     }
     if constexpr (Layout::kRecords > 0 && !Layout::kSwizzled) {
@@ -215,20 +224,28 @@ __device__ __forceinline__ void copy_state_and_records(const Unit& u, typename L
     }
   }
   if constexpr (Layout::kSwizzled) {
-    const auto ring_row = [=](int i) { return ((first_row + i) & (ring_rows - 1)) * kKeyDim; };
     static_assert(kKeyDim == kValueDim);
-    copy_swizzled_rows(who, stage.keys, 0, records, [&](int i) { return u.keys + ring_row(i); });
-    copy_rows<kValueDim * sizeof(bf16)>(who, stage.corrections, kValueDim, records, [&](int i) {
-      return static_cast<const bf16*>(u.corrections) + ring_row(i);
-    });
+    const int column = (who.index & 15) * 8;
+    const bf16* const keys = u.keys + column;
+    const bf16* const corrections = static_cast<const bf16*>(u.corrections) + column;
+    // Copies side by side: each that stands alone has three empty instructions before it.
+#pragma unroll 1
+    for (int i = who.index >> 4; i < records; i += who.count >> 4) {
+      const int row = ((first_row + i) & (ring_rows - 1)) * kKeyDim;
+      ptx::copy_piece(stage.keys + swizzled<kKeyDim>(i, column), keys + row);
+      ptx::copy_piece(stage.corrections + i * kValueDim + column, corrections + row);
+    }
   }
   if constexpr (Layout::kRecords > 0) {
     const int touched =
         Layout::kTokens > 1 ? records : Layout::kRecords;  // the rest is the window's
+    const float* const key_scales = u.key_scales;
+    const float* const gates = u.gates;
+#pragma unroll(Layout::kTokens > 1 ? 1 : 4)
     for (int j = who.index; j < touched; j += who.count) {
       const int row = (first_row + j) & (ring_rows - 1);
-      ptx::copy_float(stage.key_scales + j, u.key_scales + row, j < records);
-      if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, u.gates + row, j < records);
+      ptx::copy_float(stage.key_scales + j, key_scales + row, j < records);
+      if constexpr (!Layout::kKda) ptx::copy_float(stage.gates + j, gates + row, j < records);
     }
   }
 }
@@ -240,8 +257,7 @@ __device__ __forceinline__ uint32_t block_bytes(const Unit& u) {
                                     kValueDim * sizeof(typename Layout::State) +
                                     (Layout::kKda ? kKeyDim * sizeof(float) : 0);
   const uint32_t records = Layout::kSwizzled ? 0u : static_cast<uint32_t>(u.records);
-  return (Layout::kStagesState && u.has_state ? state_bytes<Layout>() : 0u) +
-         records * kRecordBytes;
+  return (Layout::kStagesState && u.has_state ? Layout::kStateBytes : 0u) + records * kRecordBytes;
 }
 
 // Units of packed_step and window_step.
@@ -272,8 +288,8 @@ struct StepUnits {
     }
   }
 
-  // All lanes: the token's inputs.
-  __device__ void copy_inputs(const Unit& u, typename Layout::Stage& stage) const {
+  // The one warp: the token's inputs.
+  __device__ void copy_inputs(const Copiers&, const Unit& u, typename Layout::Stage& stage) const {
     ptx::copy_small(stage.q, u.q, sizeof(stage.q));
     ptx::copy_small(stage.k, u.k, sizeof(stage.k));
     ptx::copy_small(stage.v, u.v, sizeof(stage.v));
@@ -293,23 +309,46 @@ __device__ __forceinline__ void wait_then_allow_next() {
   ptx::allow_next_launch();
 }
 
-// Announces a unit's bulk copies and starts those of its state and records. All lanes.
+// Announces a unit's bulk copies and starts those of its state and records. All lanes that copy it.
 template <class Layout, class Units>
-__device__ __forceinline__ void fetch_state(const Units& units, const Unit& u,
+__device__ __forceinline__ void fetch_state(const Copiers& who, const Units& units, const Unit& u,
                                             typename Layout::Stage& stage, uint64_t* full) {
   const bool live = u.kind == UnitKind::live;
-  if (producers<Layout>().index == 0) {
+  if (who.index == 0) {
     ptx::barrier_arrive_expect(full, live ? block_bytes<Layout>(u) : 0u);
   }
   ptx::sync_warp();
-  if (live) copy_state_and_records<Layout>(u, stage, units.ring_rows(), full);
+  if (live) copy_state_and_records<Layout>(who, u, stage, units.ring_rows(), full);
+}
+
+// Starts the copy of the state of this block's unit `i`, as soon as its group has the one before in
+// its registers. One warp, which copies all of them.
+template <class Layout>
+__device__ __forceinline__ void fetch_state_apart(const Unit& u, int i,
+                                                  const Pipeline<Layout>& pipeline) {
+  const GroupState<Layout> state =
+      pipeline.state_of(i % pipeline.groups, i / pipeline.groups % 2 ^ 1);
+  ptx::barrier_wait(state.empty, state.parity);
+  const bool has_state = u.kind == UnitKind::live && u.has_state != 0;
+  constexpr uint32_t kBytes = Layout::kStateBytes;
+  if (ptx::lane() == 0) ptx::barrier_arrive_expect(state.full, has_state ? kBytes : 0u);
+  ptx::sync_warp();
+  if (has_state && ptx::copies_blocks()) {
+    ptx::copy_block(state.rows, u.state, kBytes, state.full);
+  }
+  if constexpr (!ptx::kBulkCopies) ptx::copies_arrive(state.full);
 }
 
 // Deals unit i, i + blocks, .. to block i. After the last one every group gets an end mark. The
-// first producer warp describes the units, all of them copy.
+// first producer warp describes the units. All of them copy each unit, but for the last one where
+// it copies the states.
 template <class Layout, class Units>
 __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
-  const bool describes = producers<Layout>().index < 32;
+  constexpr int kWarps = Layout::kProducerWarps;
+  constexpr int kCopyingWarps = Pipeline<Layout>::kCopyingWarps;
+  const int thread = ptx::thread() % (32 * kWarps);
+  const bool describes = thread < 32, copies_states = thread / 32 >= kCopyingWarps;
+  const Copiers who{thread, 32 * kCopyingWarps};
   const bool settled = units.settled();
   if (!settled) wait_then_allow_next();
   const int count = units.count(), stride = ptx::blocks();
@@ -333,8 +372,8 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
         batch[ptx::lane()].kind = UnitKind::end;
       }
     }
-    if constexpr (Layout::kProducerWarps > 1) {
-      ptx::sync_group<32 * Layout::kProducerWarps>(1 + pipeline.groups);
+    if constexpr (kWarps > 1) {
+      ptx::sync_group<32 * kWarps>(1 + pipeline.groups);
     } else {
       ptx::sync_warp();
     }
@@ -343,10 +382,20 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
     const bool looks_up = describes && ptx::lane() < Layout::kUnitBatch && own < mine;
     if (looks_up) units.look_up_row(unit_at(own), next);
     const int units_here = min(Layout::kUnitBatch, total - first);
+    if constexpr (Layout::kStatesApart) {
+      if (copies_states) {
+        for (int i = 0; i < units_here && first + i < mine; ++i) {
+          // The first state of each group has nothing to wait for but the launch before.
+          if (settled && first + i == pipeline.groups) wait_then_allow_next();
+          fetch_state_apart<Layout>(batch[i], first + i, pipeline);
+        }
+        continue;
+      }
+    }
     if (settled && first == 0) {  // fill the stages while the previous launch still runs
       fetched = min(units_here, pipeline.stage_count);
       for (int i = 0; i < fetched; ++i) {
-        fetch_state<Layout>(units, batch[i], pipeline.stages[i], pipeline.full + i);
+        fetch_state<Layout>(who, units, batch[i], pipeline.stages[i], pipeline.full + i);
       }
       wait_then_allow_next();
     }
@@ -356,9 +405,9 @@ __device__ void produce(const Units& units, const Pipeline<Layout>& pipeline) {
       uint64_t* const full = pipeline.full + stage;
       if (first + i >= fetched) {
         ptx::barrier_wait(pipeline.empty + stage, parity);
-        fetch_state<Layout>(units, u, pipeline.stages[stage], full);
+        fetch_state<Layout>(who, units, u, pipeline.stages[stage], full);
       }
-      if (u.kind == UnitKind::live) units.copy_inputs(u, pipeline.stages[stage]);
+      if (u.kind == UnitKind::live) units.copy_inputs(who, u, pipeline.stages[stage]);
       ptx::copies_arrive(full);
       if (++stage == pipeline.stage_count) {
         stage = 0;

@@ -45,7 +45,9 @@ struct RowOutput {
   __device__ __forceinline__ void next(bool stores_d, State d, bool stores_output, float o) {
     char* const to = ring + static_cast<unsigned>(ring_row & ring_mask) *
                                 static_cast<unsigned>(kValueDim * sizeof(State));
-    if constexpr (sizeof(State) == 2) {
+    if constexpr (Layout::kValuesInPlace) {
+      // append_corrections
+    } else if constexpr (sizeof(State) == 2) {
       ptx::store_where(stores_d, reinterpret_cast<uint16_t*>(to), d.bits);
     } else {
       ptx::store_where(stores_d, reinterpret_cast<float*>(to), d);
@@ -85,10 +87,9 @@ __device__ __forceinline__ void fold_in_stage(const StagedRecords<Layout>& stage
 }
 
 // Folds `count` records into the rows that the group's warps have in registers; `out` as in
-// FoldOperands, by way of the stage. Three group barriers.
+// FoldOperands. Three group barriers.
 template <class Layout>
 __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& staged, int count,
-                                                  typename Layout::Stage& stage,
                                                   typename Layout::Scratch& scratch,
                                                   StateTiles<Layout>& state, void* out, int warp,
                                                   int group_barrier) {
@@ -106,9 +107,9 @@ __device__ __forceinline__ void fold_in_registers(const StagedRecords<Layout>& s
   if (out != nullptr) {
 #pragma unroll
     for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {
-      store_tile(state.tiles[m], stage.state + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
+      store_tile(state.tiles[m],
+                 static_cast<bf16*>(out) + (warp * Layout::kRowsPerWarp + 16 * m) * kKeyDim);
     }
-    store_rows<Layout>(stage, warp, static_cast<typename Layout::State*>(out));
   }
 }
 
@@ -304,10 +305,10 @@ __device__ __forceinline__ void evaluate_segment(const Segment<Layout>& segment,
     for (int s = 0; s < kSets; ++s) {
       const float4 scale = four(Layout::kKeyFactor + (kSets == 2 ? s : which));
       float(&x)[kGroup] = sums.token[s];
-      x[0] = x[0] * scale.x + 0.0f;
-      x[1] = x[1] * scale.y + 0.0f;
-      x[2] = x[2] * scale.z + 0.0f;
-      x[3] = x[3] * scale.w + 0.0f;
+      x[0] = fmaf(x[0], scale.x, 0.0f);
+      x[1] = fmaf(x[1], scale.y, 0.0f);
+      x[2] = fmaf(x[2], scale.z, 0.0f);
+      x[3] = fmaf(x[3], scale.w, 0.0f);
     }
     const float* coefficients =
         scratch.coefficients + (kSets == 2 ? 0 : which * kColumns) + segment.first_column + first;

@@ -79,6 +79,7 @@ struct StageLayout {
   static constexpr bool kRepresentative = true;  // see kIsBuilt
   static constexpr bool kSwizzled = false;
   static constexpr bool kTiled = false;
+  static constexpr bool kStatesApart = false;
   static constexpr bool kStagesState = true;
   static constexpr int kGroupsMax = 2;  // of a block
   static constexpr int kProducerWarps = 1;
@@ -87,6 +88,8 @@ struct StageLayout {
   // largest stages leave room for a small table only, if two blocks are to share a multiprocessor.
   static constexpr int kUnitBatch = kKda && !kMma && kRecords > 0 && kUnitRows == 64 ? 4 : 8;
   static constexpr int kUnitTable = 2 * kUnitBatch;
+
+  static constexpr std::uint32_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
 
   struct Stage {
     alignas(128) State state[kRows * kKeyDim];

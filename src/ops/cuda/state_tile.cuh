@@ -82,7 +82,7 @@ struct StateTile {
   }
 };
 
-// From or to sixteen rows in shared or global memory.
+// From sixteen rows in shared or global memory.
 __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   const int g = ptx::lane() >> 2;
   StateTile tile;
@@ -98,24 +98,16 @@ __device__ __forceinline__ StateTile load_tile(const bf16* rows) {
   }
   return tile;
 }
+// To sixteen rows in global memory.
 __device__ __forceinline__ void store_tile(StateTile& tile, bf16* rows) {
-  const int g = ptx::lane() >> 2;
-  const bool odd = (g & 1) != 0;
-  const int early = odd ? kChunkColumns : 0, late = kChunkColumns - early;
-  const uint32_t swap = odd ? ~0u : 0u;
+  bf16* const x = rows + (ptx::lane() >> 2) * kKeyDim + (ptx::lane() & 3) * 8;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    bf16* const x = rows + (g + 8 * half) * kKeyDim + (ptx::lane() & 3) * 8;
 #pragma unroll
-    for (int c = 0; c < kChunks; c += 2) {
-      const auto chunk = [&](int i) {
-        return uint4{tile.pair(i, 0, half == 1), tile.pair(i, 1, half == 1),
-                     tile.pair(i, 2, half == 1), tile.pair(i, 3, half == 1)};
-      };
-      *reinterpret_cast<uint4*>(x + early + c * kChunkColumns) =
-          choose(swap, chunk(c + 1), chunk(c));
-      *reinterpret_cast<uint4*>(x + late + c * kChunkColumns) =
-          choose(swap, chunk(c), chunk(c + 1));
+    for (int c = 0; c < kChunks; ++c) {
+      *reinterpret_cast<uint4*>(x + 8 * half * kKeyDim + c * kChunkColumns) =
+          uint4{tile.pair(c, 0, half == 1), tile.pair(c, 1, half == 1), tile.pair(c, 2, half == 1),
+                tile.pair(c, 3, half == 1)};
     }
   }
 }
@@ -180,7 +172,7 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
     }
   }
   // Chunk `c` of the columns, whose words are in the place of chunk `at`.
-  const auto fold_words = [&](int at, int c) {
+  const auto fold_words = [&](int at, int c) __attribute__((always_inline)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float sum[kTiles][4];
@@ -215,7 +207,7 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
   if constexpr (Layout::kTiled) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) fold_words(c, c);
-  } else {
+  } else if constexpr (Layout::kStagesState) {
     // A quarter of the code, and few registers: after each turn the chunks move on by one place.
 #pragma unroll 1
     for (int c = 0; c < kChunks; ++c) {
@@ -231,6 +223,25 @@ __device__ __forceinline__ void fold_tiles(const StagedRecords<Layout>& staged, 
           }
         }
         state[m] = moved;
+      }
+    }
+  } else {
+    // No moves here, where the compiler then has some for the products: measured better from eight
+    // tokens on. Not unrolled, since products of all chunks at once want too many registers.
+#pragma unroll 1
+    for (int c = 0; c < kChunks; ++c) {
+      switch (c) {
+        case 0:
+          fold_words(0, 0);
+          break;
+        case 1:
+          fold_words(1, 1);
+          break;
+        case 2:
+          fold_words(2, 2);
+          break;
+        default:
+          fold_words(3, 3);
       }
     }
   }

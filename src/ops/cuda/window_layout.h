@@ -36,7 +36,11 @@ struct WindowLayout {
   static constexpr bool kProductsAhead =
       kGateKind == GateKind::gdn && sizeof(StateType) == 4 && !kTiles;
   static constexpr bool kPasses = kProductsAhead && kWindow == 16;
-  static constexpr bool kStagesState = !kPasses;
+  // GDN windows with bf16 states: a state is needed only until it is in the registers of its warps.
+  // So for more than four tokens (fewer have not been timed) states have places of their own, one a
+  // group, and come while the group is still busy with the unit before.
+  static constexpr bool kStatesApart = kSwizzled && !kTiles && kWindow > 4;
+  static constexpr bool kStagesState = !kPasses && !kStatesApart;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.
   static constexpr int kRowsPerWarp = (kSwizzled || kPasses) && !kTiled ? 32 : 16;
@@ -61,6 +65,8 @@ struct WindowLayout {
   static constexpr int kProducerRegisters = 56, kGroupRegisters = kWarps > 4 ? 104 : 152;
   // Columns of coefficients: a window's two segments begin at multiples of four.
   static constexpr int kColumns = kWindow + 4;
+
+  static constexpr std::uint32_t kStateBytes = sizeof(State) * kRows * kKeyDim;  // of a unit
 
   struct Stage {
     alignas(128) State state[kStagesState ? kRows * kKeyDim : 8];
@@ -90,14 +96,15 @@ struct WindowLayout {
   // not exist: those of two groups, but for the two whose own rows come before.
   static constexpr int kZeroRecords = kTiled ? 2 * kTokenGroup - 2 : 0;
 
-  static constexpr int kGramPitch = kRecordTile + 1;
+  // Even; eight more, and no two of four rows meet in a bank, but chunks have no room for that.
+  static constexpr int kGramPitch = kRecordTile + (kTiled ? 2 : 8);
   static constexpr int kCoefficientPitch = 2 * kColumns;  // floats of a record's
 
   // Of one consumer group.
   struct Scratch {
     // Products of the window's raw keys and queries, rows [key, query][token], with the keys of the
     // records of the token's segment (GDN); of each token with itself.
-    float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
+    alignas(16) float gram[kKda ? 1 : 2 * kWindow][kGramPitch];
     float key_key[kWindow], query_query[kWindow], key_query[kWindow];
     union {
       // KDA: sums over 32 channels, [channels][token][key, query][record]; they end in the
@@ -123,9 +130,12 @@ struct WindowLayout {
   };
 
   static constexpr std::size_t bytes(int stages, int groups) {
-    return sizeof(Stage) * static_cast<std::size_t>(stages) +
-           sizeof(Scratch) * static_cast<std::size_t>(groups) + sizeof(Unit) * kUnitTable +
-           2 * sizeof(std::uint64_t) * static_cast<std::size_t>(stages);
+    const auto stages_ = static_cast<std::size_t>(stages);
+    const auto groups_ = static_cast<std::size_t>(groups);
+    constexpr std::size_t kBarriers = 2 * sizeof(std::uint64_t);
+    return (sizeof(Stage) + kBarriers) * stages_ +
+           (sizeof(Scratch) + (kStatesApart ? kStateBytes + kBarriers : 0)) * groups_ +
+           sizeof(Unit) * kUnitTable;
   }
 };
 

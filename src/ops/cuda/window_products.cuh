@@ -63,43 +63,41 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
                                            typename Layout::Scratch& scratch, int warp) {
   const int g = ptx::lane() >> 2, t = ptx::lane() & 3;
   const int token_tiles = (segment.count + 7) / 8;
-  const int record_tiles = Layout::kKda ? 0 : (segment.history + segment.count + 7) / 8;
-  const int columns = record_tiles + 2;  // the last two: the tokens' own keys, and queries
+  // Of eight records, the tokens' own keys among them (GDN), or of those keys alone.
+  const int key_columns = Layout::kKda ? 1 : (segment.history + segment.count + 7) / 8;
+  const int columns = key_columns + 1;  // the last: the tokens' own queries
   const int end = first_tile + token_tiles * columns;
   const int behind = (warp - first_tile) & (kWarps - 1);
 #pragma unroll 1
   for (int task = behind; task < end - first_tile; task += kWarps) {
     const int tile = task >= columns ? 1 : 0;  // at most 16 tokens
     const int column = task - tile * columns;
-    const int token = min(8 * tile + g, segment.count - 1);
-    const bool of_queries = column > record_tiles;
-    const int row = of_queries              ? segment.first_row + token
-                    : column < record_tiles ? 8 * column + g
-                                            : segment.history + token;
+    const int token = 8 * tile + g, existing = min(token, segment.count - 1);
+    const bool of_queries = column == key_columns;
+    const int row = of_queries     ? segment.first_row + existing
+                    : Layout::kKda ? segment.history + existing
+                                   : 8 * column + g;
     const InputFragments b = segment.fragments(of_queries ? segment.q : segment.staged.keys, row);
     float sums[4];
     token_tile(segment, tile, b, sums);
-    if (column < record_tiles) {
-      if constexpr (!Layout::kKda) {
-        float(*const gram)[Layout::kGramPitch] = scratch.gram;
-        const int to = segment.first_token + 8 * tile + g, record = 8 * column + 2 * t;
-        if (8 * tile + g < segment.count) {
-          gram[to][record] = sums[0];
-          gram[to][record + 1] = sums[1];
-          gram[Layout::kTokens + to][record] = sums[2];
-          gram[Layout::kTokens + to][record + 1] = sums[3];
-        }
-      }
-    } else if (g >> 1 == t && 8 * tile + g < segment.count) {  // the diagonal
-      const float with_key = (g & 1) != 0 ? sums[1] : sums[0];
-      const float with_query = (g & 1) != 0 ? sums[3] : sums[2];
-      const int at = segment.first_token + 8 * tile + g;
-      if (column == record_tiles) {
-        scratch.key_key[at] = with_key;
-      } else {
-        scratch.key_query[at] = with_key;
-        scratch.query_query[at] = with_query;
-      }
+    if (token != existing) continue;
+    const int at = segment.first_token + token;
+    // Which of this lane's two columns is the token itself.
+    int own = g - 2 * t;
+    if (!Layout::kKda && !of_queries) {
+      const int record = 8 * column + 2 * t;
+      float(*const gram)[Layout::kGramPitch] = scratch.gram;
+      *reinterpret_cast<float2*>(&gram[at][record]) = {sums[0], sums[1]};
+      *reinterpret_cast<float2*>(&gram[Layout::kTokens + at][record]) = {sums[2], sums[3]};
+      own = segment.history + token - record;
+    }
+    if (own != 0 && own != 1) continue;
+    const float with_key = own != 0 ? sums[1] : sums[0];
+    if (of_queries) {
+      scratch.key_query[at] = with_key;
+      scratch.query_query[at] = own != 0 ? sums[3] : sums[2];
+    } else {
+      scratch.key_key[at] = with_key;
     }
   }
   return end;
@@ -119,13 +117,13 @@ struct StateColumns {
 template <class Layout>
 using StateRows = std::conditional_t<Layout::kMma, StateTiles<Layout>, StateColumns<Layout>>;
 
-// From the stage; zero without a state.
+// From the unit's rows in shared memory; zero without a state.
 template <class Layout>
-__device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::Stage& stage,
+__device__ __forceinline__ StateRows<Layout> load_state(const typename Layout::State* unit_rows,
                                                         int warp, bool has_state) {
   StateRows<Layout> state{};
   if (!has_state) return state;
-  const typename Layout::State* const rows = stage.state + warp * Layout::kRowsPerWarp * kKeyDim;
+  const typename Layout::State* const rows = unit_rows + warp * Layout::kRowsPerWarp * kKeyDim;
   if constexpr (Layout::kMma) {
 #pragma unroll
     for (int m = 0; m < StateTiles<Layout>::kTiles; ++m) {

@@ -31,6 +31,23 @@ __device__ __forceinline__ void append_window(const StepArgs& args, const Unit& 
   }
 }
 
+// GDN with bf16 states: the corrections of this warp's rows from the stage to the ring, when all
+// are there. All lanes.
+template <class Layout>
+__device__ __forceinline__ void append_corrections(const StepArgs& args, const Unit& unit,
+                                                   const typename Layout::Stage& stage, int warp) {
+  constexpr int kPieces = Layout::kRowsPerWarp / 8;
+  const int column = warp * Layout::kRowsPerWarp + ptx::lane() % kPieces * 8;
+  bf16* const ring = static_cast<bf16*>(unit.correction_out) + column;
+  const bf16* const staged = stage.corrections + unit.records * kValueDim + column;
+#pragma unroll 1
+  for (int i = ptx::lane() / kPieces; i < unit.tokens; i += 32 / kPieces) {
+    const int row = (unit.append_row + i) & (args.ring_rows - 1);
+    *reinterpret_cast<uint4*>(ring + row * kValueDim) =
+        *reinterpret_cast<const uint4*>(staged + i * kValueDim);
+  }
+}
+
 // A window's two segments; the second is empty where the window ends with its block.
 template <class Layout>
 struct Window {
@@ -76,6 +93,7 @@ __device__ __forceinline__ void window_coefficients(const StepArgs& args, const 
 template <class Layout>
 __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& unit,
                                             typename Layout::Stage& stage, uint64_t* empty,
+                                            const GroupState<Layout>& arriving,
                                             typename Layout::Scratch& scratch, int warp,
                                             int group_barrier) {
   const int lane = ptx::lane(), block = args.fold_block;
@@ -87,6 +105,10 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
         store_output<Layout>(args, unit, i * args.value_heads * kValueDim + value, 0.0f);
       }
     }
+    if constexpr (Layout::kStatesApart) {
+      arriving.wait();
+      release(arriving.empty);
+    }
     release(empty);
     return false;
   }
@@ -96,7 +118,10 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   const Window<Layout> window{first, history, count, unit.tokens, block};
   const bool crosses = count < unit.tokens;
 
-  append_window<Layout>(args, unit, stage, warp * 32 + lane);
+  // GDN: the last warp has the tokens' decays, the first ones mostly the products.
+  const int thread = warp * 32 + lane;
+  append_window<Layout>(args, unit, stage,
+                        Layout::kKda ? thread : (thread + 32) % Layout::kThreads);
   if constexpr (kSharesChannels<Layout>) ptx::sync_group<Layout::kThreads>(group_barrier);
   int tiles = 0;
 #pragma unroll 1
@@ -111,7 +136,13 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
 
   bool has_state = unit.has_state != 0;
   StateRows<Layout> state;
-  if constexpr (Layout::kSwizzled) state = load_state<Layout>(stage, warp, has_state);
+  if constexpr (Layout::kStatesApart) {
+    arriving.wait();
+    state = load_state<Layout>(arriving.rows, warp, has_state);
+    release(arriving.empty);
+  } else if constexpr (Layout::kSwizzled) {
+    state = load_state<Layout>(stage.state, warp, has_state);
+  }
   const float* rows = nullptr;  // in passes: where the state is
   if constexpr (Layout::kPasses) rows = has_state ? static_cast<const float*>(unit.state) : nullptr;
 #pragma unroll 1
@@ -130,7 +161,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
       const StagedRecords<Layout> folded = records_from<Layout>(stage, part == 1 ? first : 0);
       void* const out = part == 1 ? nullptr : unit.state_out;
       if constexpr (Layout::kSwizzled) {
-        fold_in_registers<Layout>(folded, block, stage, scratch, state, out, warp, group_barrier);
+        fold_in_registers<Layout>(folded, block, scratch, state, out, warp, group_barrier);
       } else {
         if (part == 1) {
           // The stored state may still be on its way out of the stage, and what the fold before
@@ -146,7 +177,7 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
     if constexpr (Layout::kProductsAhead && !Layout::kPasses) {
       if (has_state) segment_products(stage, segment, scratch, warp);
     } else if constexpr (!Layout::kSwizzled && !Layout::kPasses) {
-      state = load_state<Layout>(stage, warp, has_state);
+      state = load_state<Layout>(stage.state, warp, has_state);
     }
     RowOutput<Layout> output(args, unit, segment.first_token, warp);
     evaluate_segment(segment, unit.first_value, state, has_state, scratch,
@@ -157,18 +188,28 @@ __device__ __forceinline__ bool window_unit(const StepArgs& args, const Unit& un
   }
   // The next unit overwrites what the warps have exchanged.
   if constexpr (Layout::kKda) ptx::sync_group<Layout::kThreads>(group_barrier);
-  ptx::fence_before_bulk();
-  release_written(empty);
+  if constexpr (Layout::kSwizzled) append_corrections<Layout>(args, unit, stage, warp);
+  if constexpr (Layout::kStatesApart) {
+    release(empty);
+  } else {
+    ptx::fence_before_bulk();
+    release_written(empty);
+  }
   return true;
 }
 
 template <class Layout>
 __device__ __forceinline__ void window_block(const StepArgs& args, unsigned char* shared,
                                              int stages, int groups) {
+  const Pipeline<Layout> pipeline(shared, stages, groups);
+  int parity = 0;
   run_units<Layout>(WindowUnits<Layout>{args}, shared, stages, groups,
                     [&](const Unit& unit, typename Layout::Stage& stage, uint64_t* empty,
                         typename Layout::Scratch& scratch, int, int warp, int group_barrier) {
-                      return window_unit<Layout>(args, unit, stage, empty, scratch, warp,
+                      const GroupState<Layout> arriving =
+                          pipeline.state_of(group_barrier - 1, parity);
+                      parity ^= 1;
+                      return window_unit<Layout>(args, unit, stage, empty, arriving, scratch, warp,
                                                  group_barrier);
                     });
 }
