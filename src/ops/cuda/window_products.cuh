@@ -84,12 +84,14 @@ __device__ __forceinline__ int window_gram(const Segment<Layout>& segment, int f
     const int at = segment.first_token + token;
     // Which of this lane's two columns is the token itself.
     int own = g - 2 * t;
-    if (!Layout::kKda && !of_queries) {
-      const int record = 8 * column + 2 * t;
-      float(*const gram)[Layout::kGramPitch] = scratch.gram;
-      *reinterpret_cast<float2*>(&gram[at][record]) = {sums[0], sums[1]};
-      *reinterpret_cast<float2*>(&gram[Layout::kTokens + at][record]) = {sums[2], sums[3]};
-      own = segment.history + token - record;
+    if constexpr (!Layout::kKda) {
+      if (!of_queries) {
+        const int record = 8 * column + 2 * t;
+        float(*const gram)[Layout::kGramPitch] = scratch.gram;
+        *reinterpret_cast<float2*>(&gram[at][record]) = {sums[0], sums[1]};
+        *reinterpret_cast<float2*>(&gram[Layout::kTokens + at][record]) = {sums[2], sums[3]};
+        own = segment.history + token - record;
+      }
     }
     if (own != 0 && own != 1) continue;
     const float with_key = own != 0 ? sums[1] : sums[0];
