@@ -56,6 +56,12 @@ TEST(EmulatedWindowBlock, FillsStagesAgainWithoutGroupBarriers) {
   EXPECT_EQ(compare_windows_with_steps(o, 12, {0}, {5}, [](Image& m) { run_on(1, m); }), "");
 }
 
+// The state of a group's next unit arrives in the same place while this one is evaluated.
+TEST(EmulatedWindowBlock, FillsAGroupsStateAgainWhileItsUnitIsEvaluated) {
+  const ImageOptions o = sequence_options(GateKind::gdn, DType::bf16, 8, 32, 8, 3);
+  EXPECT_EQ(compare_windows_with_steps(o, 12, {0}, {5}, [](Image& m) { run_on(1, m); }), "");
+}
+
 // Blocks run one after the other here: the unit that appends a window's keys is done before its
 // siblings read the ring. With fewer than L + 2 T - 1 rows that must show.
 TEST(EmulatedWindowRing, OneThatIsTooSmallIsFoundOut) {
