@@ -56,7 +56,8 @@ struct Transfer {
 // device's, and leave the memory that was named undefined. Not thread-safe.
 class MemorySpace {
  public:
-  // Nobody waits for a device in a write() of at most so many bytes in all.
+  // Nobody waits for a device in a write() of at most so many bytes in all, whole aligned words of
+  // four.
   static constexpr std::size_t kSmallWrite = 64;
 
   virtual ~MemorySpace() = default;
@@ -103,7 +104,8 @@ class MemorySpace {
   // after a transfer. The host does not wait.
   virtual Status follow(Transfer /*transfer*/) { return {}; }
 
-  // How often the host has waited for the device, in these operations or elsewhere.
+  // How often the host has waited for all that a stream of the device held, in these operations or
+  // elsewhere.
   virtual std::int64_t waits() const { return 0; }
 };
 

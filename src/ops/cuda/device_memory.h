@@ -11,8 +11,9 @@
 
 namespace replayssm::cuda {
 
-// Until everything that `stream` holds has happened. Every wait of the host for a stream is made
-// here; waits_for_streams() says how many there were in this process.
+// Until everything that `stream` holds has happened. Every wait of the host for a whole stream is
+// made here; waits_for_streams() says how many there were in this process. Waits for an event are
+// not among them.
 Status wait_for(cudaStream_t stream);
 std::int64_t waits_for_streams();
 

@@ -1,5 +1,5 @@
 // Sixteen value rows of a bf16 state in the registers of a warp, as operands of the matrix units:
-// loaded, stored and folded there. Windows and chunks of GDN share it.
+// loaded, stored and folded there. Windows and chunks share it.
 #pragma once
 
 #include "ops/cuda/state_product.cuh"
