@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <stdexcept>
 
@@ -162,6 +164,18 @@ void TestCheckpoint::edit_tensors(const std::function<void(EditableTensors&)>& e
   fs::remove(path_ / "model.safetensors.index.json");
   edit(tensors);
   write("model.safetensors", safetensors_text(tensors));
+}
+
+void TestCheckpoint::poison_embedding(int token) const {
+  edit_tensors([token](EditableTensors& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (name.find("embed_tokens.weight") == std::string::npos) continue;
+      std::vector<float> values = values_of(tensor);
+      const std::int64_t hidden = tensor.shape[1];
+      std::fill_n(values.begin() + token * hidden, hidden, std::numeric_limits<float>::quiet_NaN());
+      set_values(tensor, values);
+    }
+  });
 }
 
 }  // namespace replayssm

@@ -52,6 +52,8 @@ class TestCheckpoint {
   void edit_config(const std::function<void(nlohmann::json&)>& edit) const;
   // Reads the tensors of all shards, lets `edit` change them, and writes one model.safetensors.
   void edit_tensors(const std::function<void(EditableTensors&)>& edit) const;
+  // Makes the embedding of one token NaN.
+  void poison_embedding(int token) const;
 
  private:
   std::filesystem::path path_;

@@ -52,9 +52,6 @@ class Residence {
   SlotId home() const { return home_; }
   // Pages of positions 0 .. t - 1 and of those prepared beyond, in order.
   std::span<const PageId> pages() const { return pages_; }
-  // What has to be over before the sequence is stepped: its memory is still on its way here, or was
-  // somebody's whose memory is still on its way elsewhere.
-  Transfer waits_for() const { return waits_for_; }
 
  private:
   friend class SequenceMemory;
@@ -66,6 +63,8 @@ class Residence {
   SlotId base_;
   SlotId home_;
   std::vector<PageId> pages_;
+  // What has to be over before the sequence is stepped: its memory is still on its way here, or was
+  // somebody's whose memory is still on its way elsewhere.
   Transfer waits_for_;
 };
 

@@ -9,21 +9,10 @@
 #include "cache/prefix_cache.h"
 #include "cache/sequence_image.h"
 #include "memory_spaces.h"
+#include "small_layout.h"
 
 namespace replayssm {
 namespace {
-
-SequenceLayout small_layout() {
-  SequenceLayout layout;
-  layout.linear_layers = 2;
-  layout.attention_layers = 1;
-  layout.heads = {GateKind::gdn, 1, 1};
-  layout.kv_heads = 1;
-  layout.head_dim = 64;
-  layout.geometry = FoldGeometry::make(8, 1).value();
-  layout.page_tokens = 4;
-  return layout;
-}
 
 class PrefixCacheTest : public InEitherSpace {
  protected:

@@ -8,21 +8,10 @@
 #include "cache/parked_sequence.h"
 #include "cache/sequence_image.h"
 #include "slow_transfers.h"
+#include "small_layout.h"
 
 namespace replayssm {
 namespace {
-
-SequenceLayout small_layout() {
-  SequenceLayout layout;
-  layout.linear_layers = 2;
-  layout.attention_layers = 1;
-  layout.heads = {GateKind::gdn, 1, 1};
-  layout.kv_heads = 1;
-  layout.head_dim = 64;
-  layout.geometry = FoldGeometry::make(8, 1).value();
-  layout.page_tokens = 4;
-  return layout;
-}
 
 class CacheTransfers : public testing::Test {
  protected:

@@ -266,16 +266,7 @@ TEST(EngineService, AHandlerThatThrowsEndsItsGenerationOnly) {
 TEST(EngineService, LogitsThatAreNotFiniteEndOneRequestOnly) {
   TestCheckpoint checkpoint("ratio3_bfloat16_flat_untied");
   constexpr TokenId kPoisoned = 5;
-  checkpoint.edit_tensors([](EditableTensors& tensors) {
-    for (auto& [name, tensor] : tensors) {
-      if (name.find("embed_tokens.weight") == std::string::npos) continue;
-      std::vector<float> values = values_of(tensor);
-      const auto hidden = static_cast<std::size_t>(tensor.shape[1]);
-      std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(kPoisoned * hidden), hidden,
-                  std::numeric_limits<float>::quiet_NaN());
-      set_values(tensor, values);
-    }
-  });
+  checkpoint.poison_embedding(kPoisoned);
   ServiceOptions options = small_service();
   options.engine.model_path = checkpoint.path();
   const auto service = start(options);

@@ -97,6 +97,9 @@ struct ChannelChunkLayout : WindowLayout<GateKind::kda, bf16, 16, kUnitRows, kCh
   static constexpr int kWalkerRegisters = kUnitRows == 64 ? 168 : 112;
   static constexpr int kHelperRegisters = kUnitRows == 64 ? 144 : 104;
   static constexpr int kProducerRegisters = kUnitRows == 64 ? 56 : 48;
+  static_assert(Window::kThreads * kWalkerRegisters + 32 * kHelpers * kHelperRegisters +
+                    128 * kProducerRegisters <=
+                65536);
   static constexpr int kBlocks = 3;  // in shared memory
 
   // What the helpers make of a block.

@@ -377,26 +377,19 @@ __device__ __forceinline__ void chunk_block(const StepArgs& args, unsigned char*
     for (int i = ptx::thread(); i < unit.tokens * Layout::kRows; i += ptx::threads()) {
       store_output<Layout>(args, unit, i / Layout::kRows * stride + i % Layout::kRows, 0.0f);
     }
-  } else if constexpr (Layout::kTiled && Layout::kKda) {
-    constexpr int kProducer = Layout::kWarps + Layout::kHelpers;
-    if (warp < Layout::kWarps) {
-      ptx::take_registers<Layout::kWalkerRegisters>();
-      walk_chunk<Layout>(args, unit, shared, warp);
-    } else if (warp < kProducer) {
-      ptx::take_registers<Layout::kHelperRegisters>();
-      help_chunk_of_channels<Layout>(args, unit, shared, warp - Layout::kWarps);
-    } else {
-      ptx::give_registers<Layout::kProducerRegisters>();
-      if (warp == kProducer) produce_chunk<Layout>(args, unit, shared);
-    }
   } else if constexpr (Layout::kTiled) {
     constexpr int kProducer = Layout::kWarps + Layout::kHelpers;
     if (warp < Layout::kWarps) {
       ptx::take_registers<Layout::kWalkerRegisters>();
       walk_chunk<Layout>(args, unit, shared, warp);
     } else if (warp < kProducer) {
-      ptx::give_registers<Layout::kHelperRegisters>();
-      help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
+      if constexpr (Layout::kKda) {
+        ptx::take_registers<Layout::kHelperRegisters>();
+        help_chunk_of_channels<Layout>(args, unit, shared, warp - Layout::kWarps);
+      } else {
+        ptx::give_registers<Layout::kHelperRegisters>();
+        help_chunk<Layout>(args, unit, shared, warp - Layout::kWarps);
+      }
     } else {
       ptx::give_registers<Layout::kProducerRegisters>();
       if (warp == kProducer) produce_chunk<Layout>(args, unit, shared);
