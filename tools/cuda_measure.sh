@@ -1,6 +1,6 @@
 #!/bin/bash
 # Checks, then times the CUDA operations on a GPU: tools/cuda_measure.sh PROGRAMS OUT [REFERENCE_DIRECTORY]
-# PROGRAMS holds replayssm, cuda_step_check, cuda_step_bench and the operation tests (recurrence_test,
+# PROGRAMS holds replayssm, cuda_step_check, cuda_step_racecheck, cuda_step_bench and the operation tests (recurrence_test,
 # exactness_test, layer_ops_test, accuracy_test), OUT receives JSON and logs; the last argument is
 # bench_cuda.sh's. Steps are limited in time so that a hang in one does not cost the others; PARTS names
 # those to run, for machines that are lent for a few minutes: check tests sanitizers engine tables sweep. CHECKS
@@ -49,7 +49,9 @@ if wanted tests; then
 fi
 if wanted sanitizers; then
   for tool in memcheck racecheck initcheck; do
-    step "sanitizer_$tool" 150 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/cuda_step_check" --quick
+    check=cuda_step_check
+    if [[ $tool == racecheck ]]; then check=cuda_step_racecheck; fi
+    step "sanitizer_$tool" 150 compute-sanitizer --tool $tool --error-exitcode 9 "$programs/$check" --quick
     tail -4 "$out/sanitizer_$tool.log"
   done
   # The convolutions have no part in cuda_step_check, and no shared memory.

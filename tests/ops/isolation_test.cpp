@@ -106,7 +106,7 @@ TEST_P(Isolation, PoisonInRowsThatAreNotPendingReachesNoResult) {
 
 // Inputs of drafts that end up rejected may be anything.
 TEST_P(Isolation, PoisonInRejectedDraftsReachesNoLaterResult) {
-  REPLAYSSM_NEEDS(backend(), "windows of several tokens are", GetParam().window > 1);
+  if (GetParam().window == 1) GTEST_SKIP() << "a window of one token has no draft to reject";
   const Tokens input = tokens(60, 3);
   Tokens poisoned = input;
   const float nan = std::nanf("");

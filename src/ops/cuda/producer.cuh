@@ -12,6 +12,15 @@
 
 namespace replayssm::cuda {
 
+// How many lanes of a warp arrive where it hands a stage back. One is enough behind __syncwarp, but
+// racecheck takes the other lanes' reads for unordered then (bench/lab/racecheck_arrival.cu), so a
+// build for that tool lets all of them arrive.
+#if defined(REPLAYSSM_CUDA_RACECHECK)
+inline constexpr int kReleases = 32;
+#else
+inline constexpr int kReleases = 1;
+#endif
+
 // Where a group's state arrives, if not in the stage: unit after unit of the group's.
 template <class Layout>
 struct GroupState {
@@ -65,13 +74,13 @@ struct Pipeline {
       for (int i = 0; i < stage_count; ++i) {
         // The announcement, and every lane's plain copies.
         ptx::barrier_init(full + i, 1 + 32 * kCopyingWarps);
-        ptx::barrier_init(empty + i, Layout::kWarps);
+        ptx::barrier_init(empty + i, kReleases * Layout::kWarps);
       }
       if constexpr (Layout::kStatesApart) {
         for (int i = 0; i < groups; ++i) {
           const GroupState<Layout> state = state_of(i, 0);
           ptx::barrier_init(state.full, ptx::kBulkCopies ? 1 : 1 + 32);
-          ptx::barrier_init(state.empty, Layout::kWarps);
+          ptx::barrier_init(state.empty, kReleases * Layout::kWarps);
         }
       }
       ptx::barrier_init_fence();
@@ -465,16 +474,18 @@ __device__ __forceinline__ void run_units(const Units& units, unsigned char* sha
       });
 }
 
-// One lane of each warp hands the stage back once the warp is done with it.
+// One lane of each warp (kReleases) hands the stage back once the warp is done with it.
 __device__ __forceinline__ void release(uint64_t* empty) {
   ptx::sync_warp();
-  if (ptx::lane() == 0) ptx::barrier_arrive(empty);
+  if (kReleases > 1 || ptx::lane() == 0) ptx::barrier_arrive(empty);
 }
-// The same after store_rows().
+// The same after store_rows(), of which lane 0 knows.
 __device__ __forceinline__ void release_written(uint64_t* empty) {
   ptx::sync_warp();
   if (ptx::lane() == 0) {
     ptx::wait_for_stores_to_read();
+    ptx::barrier_arrive(empty);
+  } else if (kReleases > 1) {
     ptx::barrier_arrive(empty);
   }
 }
