@@ -56,10 +56,15 @@ class SlowTransfers final : public MemorySpace {
   Result<Transfer> copy_beside(std::span<const MemoryCopy> copies) override {
     return begin(copies);
   }
-  bool over(Transfer transfer) override { return transfer <= over_; }
+  Transfer ended() override {
+    ++asked_;
+    return over_;
+  }
+  // How often it was asked what has ended.
+  int asked() const { return asked_; }
   Status follow(Transfer transfer) override {
-    followed_ += over(transfer) ? 0 : 1;
-    while (!over(transfer)) progress();
+    followed_ += transfer <= over_ ? 0 : 1;
+    while (transfer > over_) progress();
     return {};
   }
 
@@ -73,7 +78,7 @@ class SlowTransfers final : public MemorySpace {
   std::deque<std::vector<MemoryCopy>> pending_;
   Transfer newest_, over_;
   std::int64_t waits_ = 0;
-  int followed_ = 0;
+  int followed_ = 0, asked_ = 0;
 };
 
 }  // namespace replayssm

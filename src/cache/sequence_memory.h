@@ -178,7 +178,7 @@ class SequenceMemory {
   };
   // Prefers ids whose memory takes part in no transfer.
   auto idle() {
-    return [this](auto id) { return space_.over(newest_.of(id)); };
+    return [this, ended = space_.ended()](auto id) { return newest_.of(id) <= ended; };
   }
   template <class Id>
   void wait_for(Id id, Residence& sequence) {

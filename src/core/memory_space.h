@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <new>
 #include <span>
 #include <string>
@@ -86,6 +87,7 @@ class MemorySpace {
   // As read(), write() and copy(), but as transfers: each begins when all operations so far and all
   // transfers before it have ended, and neither the host nor later operations wait for it. What it
   // reads must not be changed, and what it writes not be touched, by what does not come after it.
+  // After an error no part of it is under way.
   virtual Result<Transfer> fetch(std::span<const MemoryCopy> copies) {
     REPLAYSSM_TRY(read(copies));
     return Transfer{};
@@ -98,8 +100,9 @@ class MemorySpace {
     REPLAYSSM_TRY(copy(copies));
     return Transfer{};
   }
-  // Whether a transfer has ended; does not wait.
-  virtual bool over(Transfer /*transfer*/) { return true; }
+  // The newest transfer that has ended, as all before it have. Asks the device; does not wait.
+  virtual Transfer ended() { return Transfer{std::numeric_limits<std::int64_t>::max()}; }
+  bool over(Transfer transfer) { return transfer.number == 0 || transfer <= ended(); }
   // Has all later operations, and all later work of the device that they are in order with, come
   // after a transfer. The host does not wait.
   virtual Status follow(Transfer /*transfer*/) { return {}; }

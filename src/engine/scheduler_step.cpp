@@ -140,7 +140,10 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
         rows.push_back(row);
       }
     }
-    if (rows.empty() && std::exchange(leaves_out, false) && left_out) continue;
+    if (rows.empty() && left_out) {
+      leaves_out = false;
+      continue;
+    }
     if (!rows.empty() || stuck == nullptr) return rows;
     // Nobody can go on: one makes room for the rest.
     if (running_.size() == 1) {

@@ -73,6 +73,49 @@ TEST_F(CacheTransfers, OtherMemoryIsHandedOutFirst) {
   EXPECT_FALSE(memory_->ready(last));
 }
 
+// Asking a device costs about as much as a launch, and there are thousands of pages.
+TEST_F(CacheTransfers, TheDeviceIsAskedOnceForEachIdThatIsHandedOut) {
+  make({2, 2, 2000});
+  const ParkedSequence parked = park(memory_->admit(kStands).value());
+  const int before = space_.asked();
+  const Residence next = memory_->admit(kStands).value();
+  EXPECT_LE(space_.asked() - before, 2 + static_cast<int>(next.pages().size()));
+}
+
+// One that arrives from elsewhere: its own memory waits, and so does who gets that memory next.
+TEST_F(CacheTransfers, WhatArrivesIsWaitedForByItselfAndByWhoComesNext) {
+  make({1, 1, 4});
+  std::optional<Residence> sequence = memory_->admit(kStands).value();
+  std::vector<std::byte> bytes(64);
+  const MemoryRegion state = memory_->slots().memory(sequence->base());
+  const MemoryCopy in{bytes.data(), 0, state.data, 0, std::min<std::size_t>(64, state.bytes)};
+  const Transfer transfer = space_.send({&in, 1}).value();
+  ASSERT_TRUE(memory_->arrives(*sequence, transfer).ok());
+  EXPECT_FALSE(memory_->ready(*sequence));
+  sequence.reset();
+  Residence next = memory_->admit().value();
+  EXPECT_FALSE(memory_->ready(next));
+  EXPECT_EQ(space_.followed(), 0);
+  space_.progress();
+  EXPECT_TRUE(memory_->ready(next));
+}
+
+// With poison a pool fills what it takes back at once: not before the copy out of it is over.
+TEST_F(CacheTransfers, PoisonFollowsACopyThatIsUnderWay) {
+  memory_.emplace(small_layout(), PoolSizes{2, 2, 8}, space_, Poison::on);
+  std::vector<std::byte> expected;
+  const ParkedSequence parked = [&] {
+    Residence sequence = memory_->admit(kStands).value();
+    write(sequence, 1);
+    expected = image_of(sequence);
+    return park(std::move(sequence));
+  }();
+  EXPECT_GT(space_.followed(), 0);
+  Residence back = parked.resume(*memory_).value();
+  let_all_take_place();
+  EXPECT_EQ(image_of(back), expected);
+}
+
 // The base of a fork that leaves is its parent's alone again: the parent's fold waits, and no step
 // before.
 TEST_F(CacheTransfers, AStateThatLeavesIsNotFoldedIntoMeanwhile) {

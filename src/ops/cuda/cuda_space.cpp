@@ -140,13 +140,24 @@ Result<Transfer> CudaSpace::transfer(std::span<const MemoryCopy> copies, cudaMem
     end = std::move(events_.back());
     events_.pop_back();
   }
+  const Transfer next{newest_.number + 1};
+  pending_.push_back({next, std::move(end)});
+  if (const Status begun = begin_transfer(copies, kind, pending_.back().end); !begun.ok()) {
+    // Some of the copies may be under way, and the caller gives back what they touch.
+    static_cast<void>(wait_for(transfers_));
+    pending_.pop_back();
+    return begun.error();
+  }
+  newest_ = next;
+  return newest_;
+}
+
+Status CudaSpace::begin_transfer(std::span<const MemoryCopy> copies, cudaMemcpyKind kind,
+                                 Event& end) {
   REPLAYSSM_TRY(so_far_.record(stream_));
   REPLAYSSM_TRY(so_far_.hold_back(transfers_));
   REPLAYSSM_TRY(move(copies, kind, transfers_));
-  REPLAYSSM_TRY(end.record(transfers_));
-  ++newest_.number;
-  pending_.push_back({newest_, std::move(end)});
-  return newest_;
+  return end.record(transfers_);
 }
 
 Result<Transfer> CudaSpace::fetch(std::span<const MemoryCopy> copies) {
@@ -161,12 +172,12 @@ Result<Transfer> CudaSpace::copy_beside(std::span<const MemoryCopy> copies) {
   return transfer(copies, cudaMemcpyDeviceToDevice);
 }
 
-bool CudaSpace::over(Transfer transfer) {
+Transfer CudaSpace::ended() {
   while (!pending_.empty() && pending_.front().end.reached()) {
     events_.push_back(std::move(pending_.front().end));
     pending_.pop_front();
   }
-  return pending_.empty() || transfer < pending_.front().transfer;
+  return pending_.empty() ? newest_ : Transfer{pending_.front().transfer.number - 1};
 }
 
 Status CudaSpace::follow(Transfer transfer) {

@@ -32,13 +32,14 @@ class CudaSpace final : public MemorySpace {
   Result<Transfer> fetch(std::span<const MemoryCopy> copies) override;
   Result<Transfer> send(std::span<const MemoryCopy> copies) override;
   Result<Transfer> copy_beside(std::span<const MemoryCopy> copies) override;
-  bool over(Transfer transfer) override;
+  Transfer ended() override;
   Status follow(Transfer transfer) override;
   std::int64_t waits() const override { return waits_for_streams(); }
 
  private:
   explicit CudaSpace(cudaStream_t stream) : stream_(stream) {}
   Result<Transfer> transfer(std::span<const MemoryCopy> copies, cudaMemcpyKind kind);
+  Status begin_transfer(std::span<const MemoryCopy> copies, cudaMemcpyKind kind, Event& end);
 
   cudaStream_t stream_;
   Stream transfers_;
