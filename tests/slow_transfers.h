@@ -50,6 +50,12 @@ class SlowTransfers final : public MemorySpace {
   }
   std::int64_t waits() const override { return waits_; }
 
+  // The largest piece that allocate_outside() gives.
+  void limit_outside(std::size_t bytes) { limit_outside_ = bytes; }
+  Result<std::byte*> allocate_outside(std::size_t bytes) override {
+    if (bytes > limit_outside_) return Error{fmt::format("{} bytes are too many", bytes)};
+    return host_space().allocate_outside(bytes);
+  }
   void free_outside(std::byte* data, std::size_t bytes) noexcept override { free(data, bytes); }
   Result<Transfer> fetch(std::span<const MemoryCopy> copies) override { return begin(copies); }
   Result<Transfer> send(std::span<const MemoryCopy> copies) override { return begin(copies); }
@@ -78,6 +84,7 @@ class SlowTransfers final : public MemorySpace {
   std::deque<std::vector<MemoryCopy>> pending_;
   Transfer newest_, over_;
   std::int64_t waits_ = 0;
+  std::size_t limit_outside_ = std::size_t{1} << 40;
   int followed_ = 0, asked_ = 0;
 };
 

@@ -56,6 +56,13 @@ void log_start(const ServeFlags& flags, const CLI::App& command, const EngineSer
         "prefix cache: an entry serves exactly its own depth, because of "
         "--disable-linear-replayssm");
   }
+  if (const Status reserved = service.host_cache_reserved(); !reserved.ok()) {
+    log(LogLevel::warning,
+        "--hicache-size {}: not to be had at once ({}); it is got piece by piece when it is "
+        "needed, "
+        "and steps wait for that",
+        flags.host_cache_size, reserved.error().message);
+  }
   if (flags.api_key.empty() && flags.host != "127.0.0.1" && flags.host != "localhost") {
     log(LogLevel::warning, "{} may be reached from elsewhere and no --api-key is set", flags.host);
   }

@@ -18,13 +18,14 @@ HostArena::~HostArena() {
   for (const Piece& piece : pieces_) space_.free_outside(piece.data, piece.bytes);
 }
 
-void HostArena::reserve() {
-  if (held_ > 0 || most_ <= 0) return;
+Status HostArena::reserve() {
+  if (held_ > 0 || most_ <= 0) return {};
   const auto bytes = static_cast<std::size_t>(most_);
   const auto data = space_.allocate_outside(bytes);
-  if (!data) return;
+  if (!data) return data.error();
   pieces_.push_back({*data, bytes, {{0, bytes}}, {}});
   held_ = most_;
+  return {};
 }
 
 std::byte* HostArena::allocate(std::size_t bytes) {

@@ -10,9 +10,10 @@
 
 namespace replayssm {
 
-// Grows up to a limit by pieces that it keeps as long as it can: memory that a device copies to and
-// from is slow to get. Empty ones are given back where an extent finds no room otherwise. An extent
-// is the first gap that is large enough. Not thread-safe.
+// One piece as large as the limit where reserve() got it; otherwise it grows up to the limit by
+// pieces that it keeps as long as it can: memory that a device copies to and from is slow to get.
+// Empty ones are given back where an extent finds no room otherwise. An extent is the first gap
+// that is large enough. Not thread-safe.
 class HostArena {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 20;
@@ -24,9 +25,9 @@ class HostArena {
   HostArena& operator=(const HostArena&) = delete;
   ~HostArena();
 
-  // Gets everything at once, so that allocate() need not: page-locking takes long. Where the space
-  // does not give that much in one piece, nothing changes.
-  void reserve();
+  // Gets everything at once, so that allocate() need not: page-locking takes long. Error: the space
+  // does not give that much in one piece, and why; nothing has changed.
+  Status reserve();
 
   // Null: no gap of so many bytes, at least 1, and no room to grow by them. May be released while
   // the space's operations on it are under way: those on its next use come later.

@@ -31,7 +31,7 @@ std::string_view name_of(PrefixLoss loss) {
 PrefixCache::PrefixCache(SequenceMemory& memory, const LinearOps& ops,
                          const PrefixCacheSizes& sizes)
     : memory_(memory), ops_(ops), sizes_(sizes), arena_(memory.space(), sizes.host_bytes) {
-  if (!memory.space().on_host()) arena_.reserve();
+  if (!memory.space().on_host()) reserved_ = arena_.reserve();
 }
 
 PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, int most) const {

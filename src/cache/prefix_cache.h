@@ -88,6 +88,9 @@ class PrefixCache {
   std::vector<EntryView> entries() const;
   int rows_held() const { return rows_held_; }
   std::int64_t host_bytes() const { return host_bytes_; }
+  // Whether the memory for them was there at the start; if not, it is got when it is needed, which
+  // steps wait for. Error: why.
+  const Status& reserved() const { return reserved_; }
   std::int64_t evictions() const { return evictions_; }
   std::int64_t host_restores() const { return host_restores_; }
   std::int64_t demotions() const { return demotions_; }
@@ -139,6 +142,7 @@ class PrefixCache {
   const LinearOps& ops_;
   PrefixCacheSizes sizes_;
   HostArena arena_;  // of parked sequences
+  Status reserved_;
   PrefixTree tree_;
   Entries entries_;
   PrefixTree evicted_;  // the tokens of the newest evicted sequences

@@ -184,6 +184,9 @@ const ServiceOptions& EngineService::options() const { return parts_->options; }
 const MemoryPlan& EngineService::plan() const { return parts_->engine->plan(); }
 int EngineService::context_length() const { return parts_->engine->context_length(); }
 int EngineService::threads() const { return parts_->engine->threads(); }
+Status EngineService::host_cache_reserved() const {
+  return parts_->cache ? parts_->cache->reserved() : Status{};
+}
 
 std::variant<GenerationId, Refusal> EngineService::submit(GenerationRequest request,
                                                           GenerationHandler handler) {

@@ -71,6 +71,8 @@ class EngineService {
 
   // As of the end of the newest step.
   EngineState state() const;
+  // PrefixCache::reserved().
+  Status host_cache_reserved() const;
 
  private:
   struct Parts;

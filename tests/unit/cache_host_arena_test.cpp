@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "cache/host_arena.h"
+#include "slow_transfers.h"
 
 namespace replayssm {
 namespace {
@@ -29,7 +31,7 @@ TEST(HostArena, GivesAllThatItMayAndNothingBeyond) {
 // Whatever is asked for then is there, and nothing is got when it is.
 TEST(HostArena, ReservesEverythingInOnePiece) {
   HostArena arena(host_space(), kMost, kMost / 4);
-  arena.reserve();
+  ASSERT_TRUE(arena.reserve().ok());
   EXPECT_EQ(arena.bytes(), kMost);
   std::byte* const large = arena.allocate(kMost / 2 + 1);
   ASSERT_NE(large, nullptr);
@@ -37,8 +39,22 @@ TEST(HostArena, ReservesEverythingInOnePiece) {
   EXPECT_EQ(arena.allocate(kMost / 2), nullptr);
   arena.release(large);
   EXPECT_EQ(arena.allocate(kMost / 2), large);
-  arena.reserve();
+  ASSERT_TRUE(arena.reserve().ok());
   EXPECT_EQ(arena.bytes(), kMost);
+}
+
+// A device need not have that much in one piece: then it says so, and pieces do.
+TEST(HostArena, SaysWhyNothingIsReservedAndGrowsByPieces) {
+  SlowTransfers space;
+  space.limit_outside(kMost / 2);
+  HostArena arena(space, kMost, kMost / 4);
+  const Status reserved = arena.reserve();
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_NE(reserved.error().message.find(std::to_string(kMost)), std::string::npos);
+  EXPECT_EQ(arena.bytes(), 0);
+  EXPECT_NE(arena.allocate(kMost / 2), nullptr);
+  EXPECT_NE(arena.allocate(kMost / 4), nullptr);
+  EXPECT_EQ(arena.bytes(), kMost / 4 * 3);
 }
 
 TEST(HostArena, NeighbouringGapsBecomeOne) {
