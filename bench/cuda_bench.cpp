@@ -201,7 +201,8 @@ Status time_chunks(const CudaBenchOptions& options, const cuda::DeviceLimits& li
 
 Status time_conv(const CudaBenchOptions& options, cudaStream_t stream, BenchReport& report) {
   const BenchOptions& o = options.op;
-  const CudaConvOptions shape{o.heads.channels(), o.fold_block, o.batch, o.window};
+  const CudaConvOptions shape{o.heads.channels(), o.fold_block, o.batch, o.window,
+                              options.order == LaunchOrder::settled};
   const auto error = check_conv(shape, stream);
   if (!error) return error.error();
   report.max_error = *error;

@@ -71,13 +71,18 @@ cuda::ConvLaunch CudaConvSet::at(int step) const {
   launch.fold_block = options_.fold_block;
   launch.packed = 1;
   launch.chunk = options_.chunk() ? 1 : 0;
+  launch.one_token = options_.tokens == 1 ? 1 : 0;
+  launch.settled = options_.settled ? 1 : 0;
   return launch;
 }
 
 Result<double> check_conv(const CudaConvOptions& options, cudaStream_t stream) {
+  constexpr int kTokensMax = 2048;  // in float64 on one core, a second or two
   CudaConvOptions o = options;
-  o.batch = std::min(o.batch, 3);
-  o.tokens = std::min(o.tokens, 100);
+  o.batch = std::min(o.batch, kTokensMax / (FoldGeometry::kLargestWindow + 1));
+  if (o.chunk()) {
+    o.tokens = std::clamp(kTokensMax / o.batch, FoldGeometry::kLargestWindow + 1, o.tokens);
+  }
   const auto geometry = o.geometry();
   if (!geometry) return geometry.error();
   const auto channels = static_cast<std::size_t>(o.channels);
@@ -87,6 +92,7 @@ Result<double> check_conv(const CudaConvOptions& options, cudaStream_t stream) {
   std::vector<bf16> ring(rows * static_cast<std::size_t>(geometry->conv_rows()) * channels),
       input(rows * static_cast<std::size_t>(o.tokens) * channels);
   std::vector<float> weight(channels * kConvWidth), x, out(input.size()), expected(input.size());
+  std::vector<bf16> rounded(input.size()), moved(ring.size());
   for (bf16& each : ring) each = to_bf16(normal(random));
   for (bf16& each : input) each = to_bf16(normal(random));
   for (float& each : weight) each = normal(random);
@@ -99,9 +105,10 @@ Result<double> check_conv(const CudaConvOptions& options, cudaStream_t stream) {
     return DeviceBuffer::copy_of(v.data(), v.size() * sizeof(v[0]));
   };
   const auto d_ring = on_device(ring), d_input = on_device(input), d_weight = on_device(weight),
-             d_out = on_device(out), d_cursor = on_device(cursor), d_slot = on_device(slot),
-             d_tasks = on_device(tasks);
-  for (const auto* buffer : {&d_ring, &d_input, &d_weight, &d_out, &d_cursor, &d_slot, &d_tasks}) {
+             d_out = on_device(out), d_rounded = on_device(rounded), d_cursor = on_device(cursor),
+             d_slot = on_device(slot), d_tasks = on_device(tasks);
+  for (const auto* buffer :
+       {&d_ring, &d_input, &d_weight, &d_out, &d_rounded, &d_cursor, &d_slot, &d_tasks}) {
     if (!*buffer) return buffer->error();
   }
   ConvArgs args;
@@ -115,15 +122,29 @@ Result<double> check_conv(const CudaConvOptions& options, cudaStream_t stream) {
   args.input_bf16 = d_input->as<bf16>();
   args.out = d_out->as<float>();
   REPLAYSSM_TRY(cuda::conv_fits(args));
-  REPLAYSSM_TRY(cuda::launch_conv(cuda::conv_launch(args, o.chunk(), d_tasks->as<cuda::ConvTask>(),
-                                                    static_cast<int>(tasks.size())),
-                                  stream));
+  cuda::ConvLaunch launch = cuda::conv_launch(args, o.chunk(), d_tasks->as<cuda::ConvTask>(),
+                                              static_cast<int>(tasks.size()));
+  launch.settled = o.settled ? 1 : 0;
+  const auto get = [](auto& to, const DeviceBuffer& from) {
+    return REPLAYSSM_CUDA_STATUS(
+        cudaMemcpy(to.data(), from.as<void>(), to.size() * sizeof(to[0]), cudaMemcpyDeviceToHost));
+  };
+  REPLAYSSM_TRY(cuda::launch_conv(launch, stream));
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream)));
+  REPLAYSSM_TRY(get(out, *d_out));
+  REPLAYSSM_TRY(get(moved, *d_ring));
+  // Again as it is timed, from the rings as they were.
   REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaMemcpy(
-      out.data(), d_out->as<void>(), out.size() * sizeof(float), cudaMemcpyDeviceToHost)));
+      d_ring->as<void>(), ring.data(), ring.size() * sizeof(bf16), cudaMemcpyHostToDevice)));
+  launch.out = d_rounded->as<void>();
+  launch.out_f32 = 0;
+  REPLAYSSM_TRY(cuda::launch_conv(launch, stream));
+  REPLAYSSM_TRY(REPLAYSSM_CUDA_STATUS(cudaStreamSynchronize(stream)));
+  REPLAYSSM_TRY(get(rounded, *d_rounded));
   args.rings.inputs = ring.data();
   args.cursors = {cursor.data(), cursor.data(), slot.data(), slot.data(), o.batch};
   args.weight = weight.data();
+  args.input_bf16 = nullptr;
   args.input = x.data();
   args.out = expected.data();
   const auto reference = make_reference_ops();
@@ -133,8 +154,16 @@ Result<double> check_conv(const CudaConvOptions& options, cudaStream_t stream) {
     const double error = std::abs(out[i] - expected[i]) / (1 + std::abs(expected[i]));
     worst = std::isnan(error) ? error : std::max(worst, error);
     if (std::isnan(worst)) break;
+    if (rounded[i].bits != to_bf16(out[i]).bits) {
+      return Error{fmt::format("conv: output {} is {} in bf16 and {} in fp32", i,
+                               to_float(rounded[i]), out[i])};
+    }
   }
   if (!(worst <= 2e-6)) return Error{fmt::format("conv: error {} against float64", worst)};
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    if (moved[i].bits != ring[i].bits)
+      return Error{fmt::format("conv: ring element {} differs", i)};
+  }
   return worst;
 }
 

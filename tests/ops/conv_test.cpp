@@ -301,5 +301,40 @@ TEST_P(Convolution, RowsOfAStepAreThoseOfStepsOfTheirOwn) {
   }
 }
 
+// More rows than a GPU's grid has blocks, so that every block has several one after the other, and
+// folds among them.
+TEST_P(Convolution, ManyRowsOfAStepAreThoseOfSmallSteps) {
+  const ConvVariant& v = GetParam();
+  const OwnedOps owned = v.backend.make(v.threads);
+  const int kRows = v.name == "cuda_bf16" ? 2000 : 40, kTogether = v.name == "cuda_bf16" ? 300 : 7;
+  const ConvInput input = make_input(v, 80, 7);
+  for (const int window : {1, 8}) {
+    ConvMemory together(v.type, v.channels, kRows, kRows, window);
+    ConvMemory alone(v.type, v.channels, kRows, kRows, window);
+    for (int row = 0; row < kRows; ++row) {
+      for (ConvMemory* m : {&together, &alone}) m->admit(row, kRows - 1 - row);
+    }
+    std::vector<int> done(kRows, 0);
+    for (const bool chunk : {true, false, false}) {
+      std::vector<ConvPart> parts;
+      for (int row = 0; row < kRows; ++row) {
+        const int count = chunk ? 12 + row % 23 : window == 1 ? 1 : 1 + row % window;
+        parts.push_back({row, &input, done[row] + row % 11, count, count});
+        done[row] += count;
+      }
+      std::vector<float> expected;
+      for (int first = 0; first < kRows; first += kTogether) {
+        const auto begin = parts.begin() + first;
+        const auto end = parts.begin() + std::min(first + kTogether, kRows);
+        const auto out = step(owned, alone, chunk, {begin, end}, false);
+        expected.insert(expected.end(), out.begin(), out.end());
+      }
+      ASSERT_EQ(step(owned, together, chunk, parts, false), expected) << window << " " << chunk;
+      ASSERT_EQ(together.ring, alone.ring);
+      ASSERT_EQ(together.tail, alone.tail);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace replayssm::tests
