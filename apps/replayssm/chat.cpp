@@ -98,11 +98,6 @@ class Conversation {
   Sequence sequence_;
 };
 
-int fail(const Error& error, int exit_code = kFailure) {
-  print_error(error.message);
-  return exit_code;
-}
-
 int chat(const ChatFlags& flags) {
   InterruptGuard interrupt;
   if (const auto check = flags.sampling.resolve({}); !check) return fail(check.error(), kBadFlags);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/result.h"
+#include "terminal.h"
 
 namespace replayssm::cli {
 
@@ -17,6 +18,12 @@ inline constexpr int kInterrupted = 130;  // Ctrl-C, as shells say it
 // What names a flag was refused because of it.
 inline int exit_code_of(const Error& error) {
   return error.message.starts_with("--") ? kBadFlags : kFailure;
+}
+
+// Prints the error; the command's exit code.
+inline int fail(const Error& error, int exit_code = kFailure) {
+  print_error(error.message);
+  return exit_code;
 }
 
 // Each adds its subcommand to `app`; when the command line names it, running it sets `exit_code`.

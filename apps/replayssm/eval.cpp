@@ -208,11 +208,6 @@ void print(const std::vector<std::pair<std::string, Scores>>& runs) {
   fmt::print("{}", format_table(header, rows, {1, 2, 3}));
 }
 
-int fail(const Error& error, int exit_code = kFailure) {
-  print_error(error.message);
-  return exit_code;
-}
-
 int eval(const EvalFlags& flags) {
   const InterruptGuard interrupt;
   auto options = flags.engine.options();

@@ -36,11 +36,6 @@ Result<std::vector<TokenId>> prompt_tokens(const GenerateFlags& flags, const Tok
   return chat_tokens(tokenizer, *chat_template, {{{"role", "user"}, {"content", flags.prompt}}});
 }
 
-int fail(const Error& error, int exit_code = kFailure) {
-  print_error(error.message);
-  return exit_code;
-}
-
 int generate(const GenerateFlags& flags) {
   const InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();

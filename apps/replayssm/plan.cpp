@@ -35,11 +35,6 @@ struct Planned {
   DType activations = DType::f32;
 };
 
-int fail(const Error& error, int exit_code) {
-  print_error(error.message);
-  return exit_code;
-}
-
 // The numbers that Engine::create would come to, without weights. `asked`: with speculation
 // resolved.
 Result<Planned> make_plan(const PlanFlags& flags, const EngineOptions& asked, std::int64_t budget,

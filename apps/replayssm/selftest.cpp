@@ -89,11 +89,6 @@ std::vector<SelftestPrompt> prompts_of(const Tokenizer& tokenizer,
   return prompts;
 }
 
-int fail(const Error& error) {
-  print_error(error.message);
-  return kFailure;
-}
-
 // For checkpoints that come without a tokenizer: any ids will do.
 Texts numbered_tokens(int vocab_size, std::size_t tokens) {
   Texts texts;

@@ -15,12 +15,12 @@ namespace replayssm::cli {
 namespace {
 
 constexpr int kPrompt = 64;
-constexpr int kOutputs = 160;
+constexpr int kDraftedOutputs = 160;
 
 EngineOptions sized(EngineOptions options) {
   options.deterministic = true;
   options.max_running_requests = 2;  // the text that was drafted, and the one that is read
-  options.context_length = kPrompt + kOutputs + 1;
+  options.context_length = kPrompt + kDraftedOutputs + 1;
   return options;
 }
 
@@ -29,7 +29,7 @@ Result<Finished> generate(Engine& engine, const std::vector<TokenId>& text) {
   GenerationRequest request;
   request.prompt.assign(text.begin(), text.begin() + kPrompt);
   request.sampling.temperature = 0;
-  request.max_tokens = kOutputs;
+  request.max_tokens = kDraftedOutputs;
   request.ignore_eos = true;
   const auto id = scheduler.submit(std::move(request));
   if (!id) return id.error();
@@ -120,8 +120,8 @@ Status check_speculation(const EngineOptions& options, const std::vector<TokenId
     checks.add({fmt::format("drafts by {}: {} windows, {} of {} drafts", name_of(algorithm),
                             found->counters.windows, found->counters.drafts_accepted,
                             found->counters.drafts),
-                "tokens as without", fmt::format("{} of {}", equal, kOutputs),
-                drafted ? "all" : "no draft was made", drafted && equal == kOutputs});
+                "tokens as without", fmt::format("{} of {}", equal, kDraftedOutputs),
+                drafted ? "all" : "no draft was made", drafted && equal == kDraftedOutputs});
     const auto same = same_memory_as_read(**engine, found->sequence);
     if (!same) return same.error();
     checks.add({fmt::format("drafts by {}: what is held", name_of(algorithm)),
