@@ -33,8 +33,10 @@ Result<CudaConvSet> CudaConvSet::make(const CudaConvOptions& o) {
   const auto channels = static_cast<std::size_t>(o.channels);
   const std::size_t inputs = batch * static_cast<std::size_t>(o.tokens) * channels;
   const std::size_t ring = batch * static_cast<std::size_t>(geometry->conv_rows()) * channels;
-  set.rotations_ = static_cast<int>(
-      std::clamp<std::size_t>(kBeyondCache / ((ring + 2 * inputs) * sizeof(bf16)), 2, 64));
+  // What a launch touches of a ring: three inputs before the row's, and those that it moves there.
+  const auto touched = static_cast<std::size_t>(std::min(geometry->conv_rows(), 3 + o.tokens));
+  set.rotations_ = static_cast<int>(std::clamp<std::size_t>(
+      kBeyondCache / ((batch * touched * channels + 2 * inputs) * sizeof(bf16)), 2, 64));
   const auto rotations = static_cast<std::size_t>(set.rotations_);
   REPLAYSSM_TRY(make_random(set.rings_, rotations * ring, DType::bf16, -1, 1));
   REPLAYSSM_TRY(make_random(set.weight_, channels * kConvWidth, DType::f32, -1, 1));

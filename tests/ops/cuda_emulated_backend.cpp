@@ -41,45 +41,55 @@ class EmulatedOps final : public LinearOps {
  private:
   static Status missing() { return Error{"emulated cuda has conv_window, conv_chunk and advance"}; }
 
-  template <int kTurn>
-  static void convolve(const cuda::ConvLaunch& args, const cuda::ConvWeights& weights,
-                       const cuda::PlacedConvTask& task, int channel, const auto& ready) {
-    const auto start = cuda::begin_task<kTurn>(args, task, channel, ready);
-    if (args.out_f32 != 0) {
-      cuda::convolve<true, kTurn>(args, weights, task, start, channel);
-    } else {
-      cuda::convolve<false, kTurn>(args, weights, task, start, channel);
-    }
-  }
-
   Status convolve(const ConvArgs& args, StepKind kind) {
     REPLAYSSM_TRY(check_.conv(args, kind));
     REPLAYSSM_TRY(cuda::conv_fits(args));
     const std::vector<cuda::ConvTask> tasks = cuda::conv_tasks(args.rows);
     const cuda::ConvLaunch launch = cuda::conv_launch(args, kind == StepKind::chunk, tasks.data(),
                                                       static_cast<int>(tasks.size()));
-    // The inputs are not there before a thread says that it is ready for them.
+    // The inputs are not there before a thread of the block says that it is ready for them.
     cuda::ConvLaunch early = launch;
+    early.settled = 1;
     int last = 0;
     for (const RowTokens& row : args.rows) last = std::max(last, row.first_token + row.tokens);
     std::vector<bf16> inputs(static_cast<std::size_t>(last) *
                              static_cast<std::size_t>(launch.channels));
     early.input = inputs.data();
-    const auto arrive = [&] { std::copy_n(launch.input, inputs.size(), inputs.begin()); };
-    // Threads run in no order on a GPU; the one that moves a row's inputs may well be first or
-    // last.
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      const std::size_t turn = backwards_ ? tasks.size() - 1 - i : i;
-      for (int channel = 0; channel < launch.channels; channel += cuda::kConvChannels) {
-        std::fill(inputs.begin(), inputs.end(), to_bf16(std::numeric_limits<float>::quiet_NaN()));
-        const cuda::PlacedConvTask task = cuda::placed(launch, tasks[turn]);
-        const cuda::ConvWeights weights = cuda::load_conv_weights(launch, channel);
-        if (launch.one_token != 0) {
-          convolve<1>(early, weights, task, channel, arrive);
-        } else {
-          convolve<4>(early, weights, task, channel, arrive);
+    constexpr int kBlockChannels = cuda::kConvThreads * cuda::kConvChannels;
+    const int slabs = (launch.channels + kBlockChannels - 1) / kBlockChannels;
+    // Few shares, so that a block has many tasks.
+    const int shares = std::min(launch.task_count, 3);
+    // Blocks run in no order on a GPU; the one that moves a row's inputs may well be first or last.
+    for (int i = 0; i < shares * slabs; ++i) {
+      const int turn = backwards_ ? shares * slabs - 1 - i : i;
+      std::fill(inputs.begin(), inputs.end(), to_bf16(std::numeric_limits<float>::quiet_NaN()));
+      std::vector<char> is_ready(cuda::kConvThreads, 0);
+      const cuda::ConvPlace at{turn % slabs, slabs, turn / slabs, shares};
+      const auto ready = [&] {
+        // This thread's channels alone: others may not have waited.
+        char& mine = is_ready[static_cast<std::size_t>(cuda::ptx::thread())];
+        if (mine != 0) return;
+        mine = 1;
+        const int channel =
+            (at.slab * cuda::kConvThreads + cuda::ptx::thread()) * cuda::kConvChannels;
+        if (channel >= launch.channels) return;
+        for (int token = 0; token < last; ++token) {
+          std::copy_n(launch.input + token * launch.input_stride + channel, cuda::kConvChannels,
+                      inputs.begin() + token * launch.input_stride + channel);
         }
-      }
+      };
+      cuda::PlacedConvTask placed[cuda::kConvThreads];
+      const char end = 0;
+      cuda::emulated::Block block(0, 1, cuda::kConvThreads, &end, [&] {
+        cuda::with_conv_shape(early, [&]<class Shape>(Shape) {
+          if (early.out_f32 != 0) {
+            cuda::conv_block<true, Shape>(early, at, placed, ready);
+          } else {
+            cuda::conv_block<false, Shape>(early, at, placed, ready);
+          }
+        });
+      });
+      block.run();
     }
     backwards_ = !backwards_;
     return {};

@@ -18,7 +18,7 @@
 
 namespace replayssm::cuda {
 
-inline constexpr int kConvTaskTokens = 32;  // most of one task
+inline constexpr int kConvTaskTokens = 16;  // most of one task
 inline constexpr int kConvChannels = 4;     // of one thread
 
 // Some tokens of one row of a step. The one from offset 0 on also moves the row's ring and tail.

@@ -37,9 +37,9 @@ struct WindowLayout {
       kGateKind == GateKind::gdn && sizeof(StateType) == 4 && !kTiles;
   static constexpr bool kPasses = kProductsAhead && kWindow == 16;
   // GDN windows with bf16 states: a state is needed only until it is in the registers of its warps.
-  // So for more than four tokens (fewer have not been timed) states have places of their own, one a
-  // group, and come while the group is still busy with the unit before.
-  static constexpr bool kStatesApart = kSwizzled && !kTiles && kWindow > 4;
+  // So states have places of their own, one a group, and come while the group is still busy with
+  // the unit before.
+  static constexpr bool kStatesApart = kSwizzled && !kTiles;
   static constexpr bool kStagesState = !kPasses && !kStatesApart;
   // Value rows a warp: a lane has one, or half of the lanes have its sums with keys and half those
   // with queries.
