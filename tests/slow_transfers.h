@@ -23,6 +23,9 @@ class SlowTransfers final : public MemorySpace {
     ++over_.number;
   }
   std::int64_t transfers() const { return newest_.number; }
+  int under_way() const { return static_cast<int>(pending_.size()); }
+  // So many more begin, and then one fails.
+  void fail_after(int transfers) { begin_before_failure_ = transfers; }
   // How often something had to follow a transfer that was not over.
   int followed() const { return followed_; }
 
@@ -76,6 +79,7 @@ class SlowTransfers final : public MemorySpace {
 
  private:
   Result<Transfer> begin(std::span<const MemoryCopy> copies) {
+    if (begin_before_failure_-- == 0) return Error{"a transfer that is to fail"};
     pending_.emplace_back(copies.begin(), copies.end());
     ++newest_.number;
     return newest_;
@@ -86,6 +90,7 @@ class SlowTransfers final : public MemorySpace {
   std::int64_t waits_ = 0;
   std::size_t limit_outside_ = std::size_t{1} << 40;
   int followed_ = 0, asked_ = 0;
+  int begin_before_failure_ = -1;  // below 0: none fails
 };
 
 }  // namespace replayssm

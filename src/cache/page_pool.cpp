@@ -1,6 +1,8 @@
 #include "cache/page_pool.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 namespace replayssm {
 namespace {
@@ -97,19 +99,16 @@ std::array<MemoryRegion, 2> PagePool::page_memory(PageId page, int tokens) const
 Result<Transfer> PagePool::copy(PageId from, PageId to, int tokens, bool beside) {
   const auto source = page_memory(from, tokens);
   const auto target = page_memory(to, tokens);
-  const auto spaces = page_spaces();
-  Transfer last;
-  for (std::size_t i = 0; i < spaces.size(); ++i) {
-    const MemoryCopy copy = copy_of(source[i], target[i]);
-    if (!beside) {
-      REPLAYSSM_TRY(spaces[i]->copy({&copy, 1}));
-      continue;
-    }
-    const auto transfer = spaces[i]->copy_beside({&copy, 1});
-    if (!transfer) return transfer.error();
-    last = std::max(last, *transfer);
+  const std::array copies = {copy_of(source[0], target[0]), copy_of(source[1], target[1])};
+  std::span<const MemoryCopy> inside = copies;
+  // What is on the host is copied at once and goes first: when the rest fails nothing is under way.
+  if (layout_.draft.on_host) {
+    REPLAYSSM_TRY(host_space().copy(inside.last(1)));
+    inside = inside.first(1);
   }
-  return last;
+  if (beside) return storage_.space().copy_beside(inside);
+  REPLAYSSM_TRY(storage_.space().copy(inside));
+  return Transfer{};
 }
 
 void PagePool::fill(PageId page) {

@@ -39,8 +39,8 @@ class PagePool {
   KvView kv(int layer);
 
   // Copies the first `tokens` positions of a page, all layers; `beside`: as a transfer where the
-  // space has those, which is returned. Precondition: the destination has one holder; tokens <=
-  // page_tokens.
+  // space has those, which is returned. After an error nothing of it is under way. Precondition:
+  // the destination has one holder; tokens <= page_tokens.
   Result<Transfer> copy(PageId from, PageId to, int tokens, bool beside = false);
 
   // Bytes of one position's keys (or values) in one layer.

@@ -164,6 +164,38 @@ TEST_F(CacheTransfers, WhatIsForkedFromOneThatArrivesWaitsToo) {
   }
 }
 
+// Pages have a part of the model's and one of a drafter's, and a fork copies rows and a tail
+// besides: wherever that fails, what is given back is nobody's, and whoever gets it next has it
+// alone.
+TEST_F(CacheTransfers, NothingIsUnderWayToMemoryThatIsGivenBackAfterAnError) {
+  SequenceLayout layout = small_layout();
+  layout.draft.count = layout.draft.kv_heads = 1;
+  layout.draft.head_dim = 64;
+  for (int begin = 0; begin < 3; ++begin) {
+    memory_.emplace(layout, PoolSizes{3, 3, 12}, space_);
+    {
+      const Residence parent = memory_->admit(kStands).value();
+      const ParkedSequence parked = park(memory_->admit(kStands).value());
+      Residence arriving = parked.resume(*memory_).value();
+      space_.fail_after(begin);
+      const int before = space_.under_way();
+      const auto child = memory_->fork(arriving);
+      space_.fail_after(-1);
+      const bool failed = begin < 2;  // of the page, then of the row
+      ASSERT_EQ(child.ok(), !failed);
+      EXPECT_EQ(space_.under_way(), before + begin);
+      if (!failed) continue;
+      // What is under way to a page that is free again is known to whoever gets it.
+      Residence next = memory_->admit(kStands).value();
+      while (space_.under_way() > begin) space_.progress();
+      EXPECT_EQ(memory_->ready(next), begin == 0) << begin;
+      let_all_take_place();
+      EXPECT_TRUE(memory_->ready(next));
+    }
+    memory_.reset();
+  }
+}
+
 // A fork whose row is still on its way elsewhere is copied when that is over; the parent's records
 // stay until then.
 TEST_F(CacheTransfers, AParentWaitsForTheCopyOfItsRecords) {
