@@ -172,7 +172,7 @@ class Scheduler {
   Result<std::vector<StepRow>> compose(StepEvents& events);
   bool may_launch_ahead() const;
   std::vector<StepRow> compose_ahead();
-  Status propose_drafts();
+  Status propose_drafts(bool leaves_out);
   int most_drafts(const Choice& choice) const;
   StepRow next_row(Choice& choice, int tokens, int logits) const;
   Status prepare(const StepRow& row);

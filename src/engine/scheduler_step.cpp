@@ -62,8 +62,9 @@ int Scheduler::most_drafts(const Choice& choice) const {
 }
 
 // For every choice that decodes and has room for a window; the others go on without, and nothing is
-// evicted for a window.
-Status Scheduler::propose_drafts() {
+// evicted for a window. `leaves_out`: so do those whose memory is on its way; otherwise what drafts
+// for them comes after that.
+Status Scheduler::propose_drafts(bool leaves_out) {
   std::vector<DraftRequest> requests;
   std::vector<Choice*> owners;
   for (const ChoicePtr& choice : running_) {
@@ -72,7 +73,10 @@ Status Scheduler::propose_drafts() {
     Sequence& sequence = choice->sequence;
     StepRow window{&sequence, 1 + most, Phase::verify};
     if (most == 0 || !engine_.prepare(window).ok()) continue;
-    if (!engine_.memory().ready(sequence.memory)) continue;
+    if (!engine_.memory().ready(sequence.memory)) {
+      if (leaves_out) continue;
+      REPLAYSSM_TRY(engine_.memory().follow_transfers(sequence.memory));
+    }
     requests.push_back({{sequence.tokens, sequence.memory.pages(), &sequence.drafter},
                         most,
                         &sequence.sampling.params(),
@@ -99,7 +103,8 @@ std::vector<Scheduler::Choice*> Scheduler::by_rank() const {
 }
 
 Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
-  if (engine_.most_drafts() > 0) REPLAYSSM_TRY(propose_drafts());
+  const bool drafts = engine_.most_drafts() > 0;
+  if (drafts) REPLAYSSM_TRY(propose_drafts(true));
   // Whose memory is on its way is left out, as long as others can go on.
   for (bool leaves_out = true;;) {
     std::vector<StepRow> rows;
@@ -142,6 +147,8 @@ Result<std::vector<StepRow>> Scheduler::compose(StepEvents& events) {
     }
     if (rows.empty() && left_out) {
       leaves_out = false;
+      // It is these rows' turn whatever they wait for: they have their windows as any other.
+      if (drafts) REPLAYSSM_TRY(propose_drafts(false));
       continue;
     }
     if (!rows.empty() || stuck == nullptr) return rows;

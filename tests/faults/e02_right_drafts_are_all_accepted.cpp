@@ -7,6 +7,7 @@
 
 #include "cached_engine.h"
 #include "drafters.h"
+#include "slow_device.h"
 
 namespace replayssm {
 namespace {
@@ -49,6 +50,57 @@ TEST(E02, EveryRightDraftIsAcceptedFromAColdStartAndAfterAHit) {
       }
     }
   }
+}
+
+// Paused for another, out to the host and back: while the copies are on their way nobody else runs,
+// and the first step behind them is a whole window.
+TEST(E02, APauseCostsNoWindowThoughMemoryIsStillOnItsWay) {
+  EngineOptions options = cached_options(2);
+  options.poison = Poison::off;  // fills would be in order with the copies
+  options.max_running_requests = 1;
+  options.window_max = 8;
+  std::vector<SequenceCounters> costs;
+  for (const bool pauses : {false, true}) {
+    const auto engine = make_engine(options, make_slow_device);
+    const auto prompt = random_prompt(*engine, 33, 1);
+    const auto output = solo(cached_options(), prompt, kAnswer);
+    const std::vector<std::vector<TokenId>> texts{joined(prompt, output)};
+    engine->use_drafter(
+        std::make_unique<ScriptedDrafter>(texts, 7, drafter_doubles().front().script));
+    PrefixCache cache(engine->memory(), engine->ops(), {engine->plan().kept_rows, 1 << 22});
+    SchedulerOptions scheduling;
+    scheduling.cache = &cache;
+    scheduling.policy = SchedulePolicy::priority;
+    Scheduler scheduler(*engine, scheduling);
+    ASSERT_TRUE(scheduler.submit({prompt, greedy(), kAnswer, true}).ok());
+    std::vector<Finished> finished;
+    for (int step = 0; !scheduler.idle(); ++step) {
+      if (pauses && step == 4) {
+        GenerationRequest urgent{random_prompt(*engine, 5, 2), greedy(), 1, true};
+        urgent.priority = 1;
+        ASSERT_TRUE(scheduler.submit(std::move(urgent)).ok());
+      }
+      auto events = scheduler.step();
+      ASSERT_TRUE(events.ok()) << events.error().message;
+      for (Finished& each : events->finished) finished.push_back(std::move(each));
+      if (pauses && step == 4) {
+        while (cache.evict_one()) {
+        }
+      }
+    }
+    const Finished& last = finished.back();
+    EXPECT_EQ(last.output, output);
+    EXPECT_EQ(last.counters.drafts_accepted, last.counters.drafts);
+    costs.push_back(last.counters);
+    EXPECT_EQ(scheduler.counters().preemptions, pauses ? 1 : 0);
+    EXPECT_EQ(cache.host_restores(), pauses ? 1 : 0);
+    EXPECT_EQ(scheduler.counters().recomputed_tokens, 0);
+    cache.clear();
+    expect_all_free(*engine);
+  }
+  EXPECT_EQ(costs[1].windows, costs[0].windows);
+  EXPECT_EQ(costs[1].drafts, costs[0].drafts);
+  EXPECT_EQ(costs[1].steps, costs[0].steps);
 }
 
 TEST(E03, TokensArePlainDecodingsWhateverTheDrafts) {
