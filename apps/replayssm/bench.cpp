@@ -27,6 +27,7 @@ struct BenchFlags {
   int layers = 1;
   int ring_rows = 0;
   int threads = 0;
+  std::string cpu_isa = "auto";
   bool json = false;
 };
 
@@ -44,6 +45,9 @@ Result<std::optional<int>> parse_history(const std::string& text) {
 Status check_device(const BenchFlags& flags) {
   if (flags.device == "cuda") {
     if (flags.threads != 0) return refuse("--threads", flags.threads, "0 with --device cuda");
+    if (flags.cpu_isa != "auto") {
+      return refuse("--cpu-isa", flags.cpu_isa, "auto with --device cuda");
+    }
     return {};
   }
   if (flags.launch != "settled") return refuse("--launch", flags.launch, "--device cuda with it");
@@ -183,7 +187,7 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
         ->capture_default_str();
   }
   command->add_option("--threads", flags->threads, "0: one for each core")->capture_default_str();
-  add_cpu_isa(*command);
+  add_cpu_isa(*command, flags->cpu_isa);
   command->add_flag("--json", flags->json, "One JSON object instead of text");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }

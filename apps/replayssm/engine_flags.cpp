@@ -11,15 +11,17 @@
 
 namespace replayssm::cli {
 
-void add_cpu_isa(CLI::App& command) {
+void add_cpu_isa(CLI::App& command, std::string& given) {
   command
       .add_option_function<std::string>(
           "--cpu-isa",
-          [](const std::string& name) {
+          [&given](const std::string& name) {
             const Status status = force_cpu_isa(name);
             if (!status.ok()) throw CLI::ValidationError(status.error().message);
+            given = name;
           },
-          fmt::format("Instruction set of the vectorised functions: {{auto,{}}} on this machine",
+          fmt::format("Instruction set of the CPU's vectorised functions: {{auto,{}}} on this "
+                      "machine",
                       fmt::join(cpu_isas(), ",")))
       ->default_str("auto");
 }
@@ -62,7 +64,7 @@ void EngineFlags::add_to(CLI::App& command, bool with_replay_switch) {
                    "been read");
   command.add_option("--threads", threads, "Threads of the computation. Default: one a core")
       ->check(CLI::Range(1, 1024));
-  add_cpu_isa(command);
+  add_cpu_isa(command, cpu_isa);
 }
 
 void EngineFlags::add_load_format_to(CLI::App& command) {
@@ -186,6 +188,10 @@ Result<EngineOptions> EngineFlags::options() const {
   auto speculative = speculation();
   if (!speculative) return speculative.error();
   options.speculation = std::move(*speculative);
+  if (options.device == DeviceKind::cuda && cpu_isa != "auto" && !drafts_on_host(options)) {
+    return refuse("--cpu-isa", cpu_isa,
+                  "auto with --device cuda, unless a DFLASH or DSPARK drafter is on the host");
+  }
   std::string note;
   const auto resolved = resolve_speculation(options, &note);
   if (!resolved) return resolved.error();

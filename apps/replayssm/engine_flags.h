@@ -22,6 +22,7 @@ struct EngineFlags {
   bool disable_graphs = false;
   bool disable_overlap = false;
   int threads = 0;
+  std::string cpu_isa = "auto";
   // Empty: no speculation.
   std::string speculative_algorithm;
   int draft_tokens = 0;  // 0: the algorithm's default, as for steps
@@ -57,7 +58,8 @@ struct EngineFlags {
   Result<SpeculationOptions> speculation() const;
 };
 
-// Adds --cpu-isa, which takes effect where it is parsed.
-void add_cpu_isa(CLI::App& command);
+// Adds --cpu-isa, which takes effect where it is parsed; `given` outlives the command and is set to
+// it.
+void add_cpu_isa(CLI::App& command, std::string& given);
 
 }  // namespace replayssm::cli
