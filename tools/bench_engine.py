@@ -8,9 +8,11 @@ Usage: bench_engine.py REPLAYSSM OUTPUT_DIRECTORY [--shape DIR] [--batches 1 4] 
        bench_engine.py REPLAYSSM OUTPUT_DIRECTORY --device cuda --batches 1 8 32 128 --max-tokens 48
 """
 import argparse
+import itertools
 import json
 import pathlib
 import subprocess
+from collections.abc import Iterator
 
 from bench_table import processor
 
@@ -65,7 +67,7 @@ def measure_gpu(replayssm: str, shape: str, *options: str) -> dict:
     return row
 
 
-def gpu_rows(args: argparse.Namespace) -> list[dict]:
+def gpu_rows(args: argparse.Namespace) -> Iterator[dict]:
     def decode(shape: str, batch: int, context: int, *options: str) -> dict:
         state = ["--mamba-ssm-dtype", args.state_dtype]
         return measure_gpu(args.replayssm, shape, "--skip-prefill", "--batch", str(batch), "--context", str(context),
@@ -76,17 +78,23 @@ def gpu_rows(args: argparse.Namespace) -> list[dict]:
         return decode(shape, batch, 256, "--deterministic", "--speculative-algorithm", algorithm, "--speculative-num-draft-tokens",
                       str(window), "--simulated-accepted-length", str(accepted))
 
-    rows = []
     if "decode" in args.parts:
-        rows += [decode(s, b, c) for s in args.shapes for c in args.contexts for b in args.batches]
-    if "prefill" in args.parts:
-        rows += [measure_gpu(args.replayssm, s, "--batch", "4", "--context", "2048", "--max-tokens", "8",
-                             "--mamba-ssm-dtype", args.state_dtype) for s in args.shapes]
+        yield from (decode(s, b, c) for s in args.shapes for c in args.contexts for b in args.batches)
     if "drafts" in args.parts:
-        rows += [drafted("gdn-4b", b, "EAGLE", 4, 3) for b in (1, 32)]
-        rows += [drafted("gdn-4b", b, "NGRAM", 8, 4) for b in (1, 32)]
-        rows += [drafted("gdn-27b", 32, "NGRAM", 8, 4)]
-    return rows
+        yield from (drafted("gdn-4b", b, "EAGLE", 4, 3) for b in (1, 32))
+        yield from (drafted("gdn-4b", b, "NGRAM", 8, 4) for b in (1, 32))
+        yield drafted("gdn-27b", 32, "NGRAM", 8, 4)
+    if "prefill" in args.parts:
+        yield from (measure_gpu(args.replayssm, s, "--batch", "4", "--context", "2048", "--max-tokens", "8",
+                                "--mamba-ssm-dtype", args.state_dtype) for s in args.shapes)
+
+
+def what_was_measured(row: dict) -> tuple:
+    command = row["command"].split()
+    if "--max-tokens" in command:
+        at = command.index("--max-tokens")
+        del command[at:at + 2]
+    return row["model"], *command
 
 
 DECODE_HEAD = [
@@ -100,8 +108,7 @@ DECODE_HEAD = [
     "Sequences begin behind a context of random numbers. The bound is what a step has to read and write (weights, states, keys",
     "and values) at the read ceiling of the same run. Tokens per second are those of all sequences over all steps but the first",
     "ones, in which libraries are loaded and graphs are captured; a median step is one without a fold. Planned and allocated:",
-    "device memory, weights included. Rows of commit 20dc6ec also count the first steps, some 100 ms of the mode that ran first,",
-    "replay: their medians say more. A commit with `-modified` had changes beside it that the next commit has.",
+    "device memory, weights included. A commit with `-modified` had changes beside it that the next commit has.",
     "",
     "| model | state | batch | context | replay tokens/s | of the bound | median step us | replay off, median step us | "
     "replay / replay off, tokens/s | planned GiB | allocated GiB | commit |",
@@ -167,9 +174,14 @@ def gpu_table(rows: list[dict]) -> list[str]:
 
 
 def gpu(args: argparse.Namespace) -> None:
-    rows = (json.loads(args.rows.read_text()) if args.rows else []) + gpu_rows(args)
-    (args.out / "h200-engine.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (args.out / "h200-engine.md").write_text("\n".join(gpu_table(rows)) + "\n")
+    """Rows take the place of earlier ones of the same command, and are written as they come."""
+    kept = json.loads(args.rows.read_text()) if args.rows else []
+    found = {}
+    for row in itertools.chain(kept, gpu_rows(args)):
+        found[what_was_measured(row)] = row
+        rows = list(found.values())
+        (args.out / "h200-engine.json").write_text(json.dumps(rows, indent=1) + "\n")
+        (args.out / "h200-engine.md").write_text("\n".join(gpu_table(rows)) + "\n")
 
 
 def main() -> None:
