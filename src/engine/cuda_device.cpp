@@ -35,9 +35,10 @@ class CudaDevice final : public Device {
             ? random_weights(*config, options.draft_head, DummyMatrices::shapes_only, *float8)
             : load_weights(directory, *config, options.draft_head, *float8);
     if (!weights) return weights.error();
-    return cuda::make_cuda_decoder(*config, std::move(*weights), options,
-                                   {sizes.rows, sizes.logit_rows, sizes.page_tokens, sizes.graphs},
-                                   stream_);
+    return cuda::make_cuda_decoder(
+        *config, std::move(*weights), options,
+        {sizes.rows, sizes.logit_rows, sizes.page_tokens, sizes.context_length, sizes.graphs},
+        stream_);
   }
 
  private:

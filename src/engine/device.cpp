@@ -47,9 +47,10 @@ std::int64_t device_workspace_bytes(DeviceKind device, const ModelConfig& config
                                     const ModelOptions& options, const ModelSizes& sizes,
                                     int threads) {
   if (device == DeviceKind::cuda) {
-    return cuda::decoder_device_bytes(config,
-                                      {options.max_step_tokens, sizes.rows, sizes.logit_rows},
-                                      options.draft_head, options.deterministic);
+    const int row_pages = cuda::most_row_pages(config, sizes.context_length, sizes.page_tokens);
+    return cuda::decoder_device_bytes(
+        config, {options.max_step_tokens, sizes.rows, sizes.logit_rows, row_pages},
+        options.draft_head, options.deterministic);
   }
   return decoder_workspace_bytes(config, options, threads, options.max_step_tokens);
 }

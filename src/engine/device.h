@@ -28,7 +28,8 @@ struct ModelSizes {
   int rows = 0;
   int logit_rows = 0;
   int page_tokens = 16;
-  bool graphs = true;  // where the device has them
+  int context_length = 0;  // of the longest request; 0: the model's
+  bool graphs = true;      // where the device has them
 };
 
 // Owns what everything on the device shares. Destroyed after the model and the sequences.

@@ -321,7 +321,8 @@ StepLimits step_limits(const EngineOptions& options) {
 ModelSizes model_sizes(const EngineOptions& options) {
   // A prompt chunk is a row, too, and a step has no more rows than tokens.
   const int rows = std::min(options.step_tokens, 2 * planned_rows(options));
-  return {rows, step_limits(options).logit_rows, options.page_tokens, options.graphs};
+  return {rows, step_limits(options).logit_rows, options.page_tokens, options.context_length,
+          options.graphs};
 }
 
 Result<SequencePlan> plan_engine(const EngineOptions& options, const ModelConfig& config,

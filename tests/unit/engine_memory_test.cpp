@@ -65,6 +65,29 @@ TEST(EngineMemory, WeightsAndWorkspaceArePlannedFromTheConfigurationAlone) {
   }
 }
 
+// The numbers of a step that a GPU's kernels read name every page of every row: the longer the
+// context, the more of them.
+TEST(EngineMemory, OnAGpuTheTablesOfAStepArePlannedForTheLongestContext) {
+  const auto config = load_config(small_checkpoint());
+  ASSERT_TRUE(config.ok());
+  EngineOptions options = small_options();
+  options.device = DeviceKind::cuda;
+  const auto workspace = [&](int context_length, bool draft_head) {
+    options.context_length = context_length;
+    ModelOptions model_options;
+    model_options.draft_head = draft_head;
+    model_options.max_step_tokens = options.step_tokens;
+    return device_workspace_bytes(DeviceKind::cuda, *config, model_options, model_sizes(options),
+                                  1);
+  };
+  const int rows = model_sizes(options).rows;
+  for (const bool draft_head : {false, true}) {
+    EXPECT_EQ(workspace(4096, draft_head) - workspace(256, draft_head),
+              std::int64_t{rows} * (4096 - 256) / 16 * 4 * (draft_head ? 2 : 1));
+  }
+  EXPECT_EQ(workspace(0, false), workspace(config->max_positions, false));
+}
+
 TEST(EngineMemory, ABudgetOneByteTooSmallIsRefusedWithTheNumbers) {
   EngineOptions options = small_options();
   const auto engine = make_engine(options);

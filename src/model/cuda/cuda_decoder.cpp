@@ -56,7 +56,7 @@ class CudaDecoder final : public Model {
     if (!limits) return limits.error();
     limits_ = *limits;
     DecoderActivations counted;
-    const StepSizes step{options_.max_step_tokens, sizes_.rows, sizes_.logit_rows};
+    const StepSizes step = step_sizes(options_.max_step_tokens, sizes_.logit_rows);
     auto memory = DeviceBuffer::make(
         static_cast<std::size_t>(carve_activations(config_, step, nullptr, counted)));
     if (!memory) return memory.error();
@@ -67,7 +67,7 @@ class CudaDecoder final : public Model {
     auto gemm = Gemm::make(fixed, {options_.max_step_tokens, float8_cols(config_)});
     if (!gemm) return gemm.error();
     gemm_.emplace(std::move(*gemm));
-    auto tables = StepTables::make();
+    auto tables = StepTables::make(step);
     if (!tables) return tables.error();
     tables_.emplace(std::move(*tables));
     auto choices = TokenChoices::make(sizes_.rows, sizes_.logit_rows, config_.vocab_size, stream_);
@@ -100,6 +100,7 @@ class CudaDecoder final : public Model {
     parts.head = weights_.head;
     parts.rope = rope_;
     parts.page_tokens = sizes_.page_tokens;
+    parts.sizes = step_sizes(options_.max_step_tokens, sizes_.logit_rows);
     parts.gemm = &*gemm_;
     parts.activations = &activations_;
     auto head = make_cuda_draft_head(parts, stream_);
@@ -112,7 +113,7 @@ class CudaDecoder final : public Model {
   const ModelOptions& options() const override { return options_; }
   std::int64_t weight_bytes() const override { return weights_.bytes(); }
   std::int64_t workspace_bytes(int tokens, int logit_rows) const override {
-    return decoder_device_bytes(config_, {tokens, sizes_.rows, logit_rows}, options_.draft_head,
+    return decoder_device_bytes(config_, step_sizes(tokens, logit_rows), options_.draft_head,
                                 options_.deterministic);
   }
   // Empty without options.host_embeddings.
@@ -169,6 +170,11 @@ class CudaDecoder final : public Model {
   void forget_launched() override { choices_->forget_launched(); }
 
  private:
+  StepSizes step_sizes(int tokens, int logit_rows) const {
+    return {tokens, sizes_.rows, logit_rows,
+            most_row_pages(config_, sizes_.context_length, sizes_.page_tokens)};
+  }
+
   Status begin_taps(const HiddenTaps& hidden, std::size_t tokens) {
     REPLAYSSM_TRY(check_taps(hidden, tokens, config_));
     return hidden_copies_.set(hidden.taps, options_.max_step_tokens, config_.hidden_size);

@@ -15,7 +15,8 @@ struct CudaDecoderSizes {
   int rows = 0;        // the most of a step
   int logit_rows = 0;  // the most of a step
   int page_tokens = 16;
-  bool graphs = true;  // steps of windows of one length are captured
+  int context_length = 0;  // 0: the configuration's
+  bool graphs = true;      // steps of windows of one length are captured
 };
 
 // Copies the weights to the current device; the host's are kept for options.host_embeddings only.

@@ -30,7 +30,7 @@ class CudaDraftHead final : public DraftHead {
     if (!memory) return memory.error();
     memory_ = std::move(*memory);
     carve_draft_head(*my_.config, my_.options->max_step_tokens, memory_.as<std::byte>(), own_);
-    auto tables = StepTables::make();
+    auto tables = StepTables::make(my_.sizes);
     if (!tables) return tables.error();
     tables_.emplace(std::move(*tables));
     AttentionOrder order;

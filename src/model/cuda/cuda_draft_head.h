@@ -24,6 +24,7 @@ struct DraftHeadParts {
   DeviceMatrix head;
   DeviceRope rope;
   int page_tokens = 16;
+  StepSizes sizes;
   Gemm* gemm = nullptr;
   const DecoderActivations* activations = nullptr;
 };

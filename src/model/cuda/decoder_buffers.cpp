@@ -40,6 +40,18 @@ int linear_in_width(const ModelConfig& config) {
   return (width + 15) / 16 * 16;
 }
 
+int most_row_pages(const ModelConfig& config, int context_length, int page_tokens) {
+  const int tokens = context_length > 0 ? context_length : config.max_positions;
+  return (tokens + page_tokens - 1) / page_tokens;
+}
+
+std::size_t step_table_words(const StepSizes& sizes) {
+  const auto rows = static_cast<std::size_t>(sizes.rows);
+  return step_table_words(static_cast<std::size_t>(sizes.tokens), rows,
+                          static_cast<std::size_t>(sizes.logit_rows),
+                          rows * static_cast<std::size_t>(sizes.row_pages));
+}
+
 int query_width(const AttentionShape& shape) {
   return shape.head_dim * (shape.output_gate ? 2 : 1);
 }
@@ -138,6 +150,8 @@ std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& si
   DecoderActivations unplaced;
   std::int64_t bytes = carve_activations(config, sizes, nullptr, unplaced);
   bytes += kProductWorkspaceBytes;
+  const auto tables = static_cast<std::int64_t>(step_table_words(sizes) * sizeof(int));
+  bytes += tables;
   bytes += token_choice_bytes(sizes.rows, sizes.logit_rows, config.vocab_size);
   if (config.attention.heads > 0) {
     bytes += kAttentionListBytes;
@@ -145,7 +159,7 @@ std::int64_t decoder_device_bytes(const ModelConfig& config, const StepSizes& si
   }
   const Float8InputBytes float8 = float8_input_bytes(sizes.tokens, float8_cols(config));
   bytes += float8.codes + float8.scales;
-  if (draft_head) bytes += draft_head_bytes(config, sizes.tokens) + kAttentionListBytes;
+  if (draft_head) bytes += draft_head_bytes(config, sizes.tokens) + kAttentionListBytes + tables;
   return bytes;
 }
 

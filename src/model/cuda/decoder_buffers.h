@@ -16,7 +16,11 @@ struct StepSizes {
   int tokens = 0;
   int rows = 0;
   int logit_rows = 0;
+  int row_pages = 0;  // of one row's positions
 };
+
+// Pages of a row of the longest context; the configuration's where `context_length` is 0.
+int most_row_pages(const ModelConfig& config, int context_length, int page_tokens);
 
 // The search for a row's largest logit: a candidate of each of its parts, one thread block each.
 struct BestToken {
@@ -101,6 +105,16 @@ inline constexpr std::int64_t kAttentionListBytes = std::int64_t{8} << 20;
 // What is planned for captured steps and for what the libraries load. 0 to 40 MiB beyond the other
 // lines of the plan were in use with one graph (docs/measurements/h200-engine.md).
 inline constexpr std::int64_t kGraphBytes = std::int64_t{128} << 20;
+
+// Words of the numbers of a step of so many that kernels read from device memory (step_tables.h);
+// `pages`: of all rows.
+constexpr std::size_t step_table_words(std::size_t tokens, std::size_t rows, std::size_t logit_rows,
+                                       std::size_t pages) {
+  // Tasks of chunks are fewer than their tokens plus rows, four words each.
+  return 8 * tokens + 16 * (rows + 8) + logit_rows + pages;
+}
+// The most that a step of these sizes has.
+std::size_t step_table_words(const StepSizes& sizes);
 
 // Everything that a decoder, with its draft head if `draft_head`, allocates on the device beside
 // its weights. `fixed_order`: as AttentionOrder.

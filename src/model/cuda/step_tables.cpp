@@ -8,24 +8,27 @@
 namespace replayssm::cuda {
 namespace {
 
-constexpr std::size_t kFirstWords = std::size_t{1} << 15;
 constexpr std::size_t kSectionWords = 4;  // sections begin at multiples of so many words
 
 }  // namespace
 
-Result<StepTables> StepTables::make() {
+Result<StepTables> StepTables::make(const StepSizes& sizes) {
   StepTables tables;
   for (Written& written : tables.written_) {
     auto event = Event::make();
     if (!event) return event.error();
     written.copied = std::move(*event);
   }
-  REPLAYSSM_TRY(tables.reserve(kFirstWords));
+  const std::size_t bytes = step_table_words(sizes) * sizeof(int);
+  for (Written& written : tables.written_) {
+    auto words = PinnedBuffer::make(bytes);
+    if (!words) return words.error();
+    written.words = std::move(*words);
+  }
+  auto device = DeviceBuffer::make(bytes);
+  if (!device) return device.error();
+  tables.device_ = std::move(*device);
   return tables;
-}
-
-Status StepTables::reserve(std::size_t words) {
-  return grow(written_[newest_].words, device_, words * sizeof(int));
 }
 
 const int* StepTables::section(std::span<const int> words) {
@@ -95,12 +98,12 @@ Status StepTables::write(const Batch& batch, int page_tokens, cudaStream_t strea
   }
   token_count_ = static_cast<int>(tokens.size());
   logit_rows_ = static_cast<int>(logit_tokens.size());
-  // Tasks of chunks are fewer than their tokens plus rows, four words each.
   const std::size_t words =
-      8 * tokens.size() + 16 * (batch.rows.size() + 8) + logit_tokens.size() + pages.size();
+      step_table_words(tokens.size(), batch.rows.size(), logit_tokens.size(), pages.size());
   newest_ = 1 - newest_;
   REPLAYSSM_TRY(written_[newest_].copied.wait());
-  REPLAYSSM_TRY(reserve(words));
+  // Made for the largest step; one that is larger still takes what was not planned.
+  REPLAYSSM_TRY(grow(written_[newest_].words, device_, words * sizeof(int)));
   used_ = 0;
   tokens_ = section(tokens);
   positions_ = section(positions);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "model/cuda/decoder_buffers.h"
 #include "model/cuda/paged_attention.h"
 #include "model/model.h"
 #include "ops/cuda/conv_args.h"
@@ -29,7 +30,8 @@ struct StepRows {
 
 class StepTables {
  public:
-  static Result<StepTables> make();
+  // With room for any step of these sizes.
+  static Result<StepTables> make(const StepSizes& sizes);
 
   // Sorts the batch and copies its numbers to the device, on `stream`. Waits until the copy of the
   // call before the one before has happened.
@@ -52,7 +54,6 @@ class StepTables {
     PinnedBuffer words;
     Event copied;
   };
-  Status reserve(std::size_t words);
   const int* section(std::span<const int> words);
   StepRows rows_of(std::span<const RowTokens> rows);
 
