@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +37,32 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
+// What the parser would take for another number, or for one where none is meant: nothing if it is
+// none of that. It reads 010 as eight, -1 as the largest unsigned number and one beyond that as it
+// too, and its ranges hold for nan.
+const char* misread(const std::string& kind, const std::string& value) {
+  const std::size_t digits = value.find_first_not_of("+-");
+  const bool is_number =
+      digits != std::string::npos && std::isdigit(static_cast<unsigned char>(value[digits])) != 0;
+  if (kind == "INT" || kind == "UINT") {
+    if (!is_number) return nullptr;  // the parser refuses it
+    std::uint64_t number = 0;
+    const char *const begin = value.data() + digits, *const end = value.data() + value.size();
+    const bool whole = std::from_chars(begin, end, number).ec == std::errc{};
+    if (kind == "UINT" && (value.front() == '-' || !whole)) {
+      return "a whole number from 0 to 18446744073709551615";
+    }
+    if (value[digits] == '0' && digits + 1 < value.size()) {
+      return "a whole number in decimal digits, without leading zeros";
+    }
+  } else if (kind == "FLOAT") {
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    if (*end == '\0' && !std::isfinite(number)) return "a finite number";
+  }
+  return nullptr;
+}
+
 std::string list_of_commands(const CLI::App& app) {
   std::string list;
   for (const CLI::App* command : app.get_subcommands({})) list += " " + command->get_name();
@@ -52,6 +83,38 @@ std::optional<std::string> empty_value(int argc, const char* const* argv) {
     if (empty && name != "--prompt") {
       return fmt::format("{}: an empty value is not accepted; leave the flag out for its default",
                          name);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> misread_number(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<const CLI::App*> commands{&app};  // that have been named so far
+  for (int i = 1; i < argc; ++i) {
+    const std::string text = argv[i];
+    if (!is_flag(text)) {
+      for (const CLI::App* command : commands.back()->get_subcommands({})) {
+        if (command->get_name() == text) {
+          commands.push_back(command);
+          break;
+        }
+      }
+      continue;
+    }
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const CLI::Option* option = nullptr;
+    for (const CLI::App* command : commands) {
+      for (const CLI::Option* some : command->get_options()) {
+        if (some->check_name(name)) option = some;
+      }
+    }
+    if (option == nullptr || option->get_items_expected_max() == 0) continue;
+    if (equals == std::string::npos && ++i == argc) break;
+    const std::string value = equals == std::string::npos ? argv[i] : text.substr(equals + 1);
+    const std::string type = option->get_type_name();
+    if (const char* expected = misread(type.substr(0, type.find(':')), value)) {
+      return fmt::format("{}: {} is not accepted; expected {}", name, value, expected);
     }
   }
   return std::nullopt;

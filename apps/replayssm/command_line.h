@@ -11,6 +11,10 @@ namespace replayssm::cli {
 // where text is not what it takes. Nothing if there is none.
 std::optional<std::string> empty_value(int argc, const char* const* argv);
 
+// A number that the parser would read as another one ("010", "--seed -1") or that no range holds
+// off ("nan"). Nothing if there is none. `app`: before it parses.
+std::optional<std::string> misread_number(const CLI::App& app, int argc, const char* const* argv);
+
 // The parser's error in the words of this program. `app`: as parsed so far.
 std::string explain(const CLI::ParseError& error, const CLI::App& app, int argc,
                     const char* const* argv);

@@ -54,7 +54,9 @@ int run(int argc, char** argv) {
   add_selftest(app, exit_code);
   add_serve(app, exit_code);
   add_bench(app, exit_code);
-  if (const auto wrong = empty_value(argc, argv)) {
+  auto wrong = empty_value(argc, argv);
+  if (!wrong) wrong = misread_number(app, argc, argv);
+  if (wrong) {
     print_error(*wrong);
     return kBadFlags;
   }

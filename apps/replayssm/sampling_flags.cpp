@@ -1,7 +1,6 @@
 #include "sampling_flags.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -15,14 +14,6 @@ Error as_flag(const Error& error) {
   const std::size_t end = std::min(message.find(':'), message.size());
   std::replace(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
   return Error{"--" + message};
-}
-
-// All of the text, so that no sign or overflow becomes another seed.
-std::string is_seed(const std::string& text) {
-  std::uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc{} && end == text.data() + text.size()) return {};
-  return text + " is not accepted; expected a whole number from 0 to 18446744073709551615";
 }
 
 // 53 bits, so that the number survives JSON readers that know doubles only.
@@ -45,8 +36,7 @@ void SamplingFlags::add_to(CLI::App& command) {
   command.add_option(
       "--min-p", request.min_p,
       "Only tokens at least so many times as likely as the most likely" + defaults + "0");
-  command.add_option("--seed", request.seed, "Seed of the random numbers. Default: a random one")
-      ->check(is_seed);
+  command.add_option("--seed", request.seed, "Seed of the random numbers. Default: a random one");
   command.add_option("--repetition-penalty", request.repetition_penalty,
                      "Scales down logits of tokens in prompt and output" + defaults + "1");
   command.add_option("--presence-penalty", request.presence_penalty,
