@@ -306,6 +306,10 @@ EngineOptions engine_options(const EngineBenchOptions& options) {
   EngineOptions engine = options.engine;
   engine.max_running_requests = options.batch;
   engine.context_length = options.context + 1 + options.outputs;
+  // Room for every sequence's window in a step, where the usual step has too little.
+  if (const auto resolved = resolve_speculation(engine)) {
+    engine.step_tokens = std::max(engine.step_tokens, options.batch * resolved->window_max);
+  }
   return engine;
 }
 
@@ -402,6 +406,11 @@ Result<EngineBenchReport> run_engine_bench(const EngineBenchOptions& options) {
   REPLAYSSM_TRY(check(options));
   const auto config = load_config(options.engine.model_path);
   if (!config) return config.error();
+  if (const int most = config->max_positions - 1 - options.outputs; options.context > most) {
+    return refuse("--context", options.context,
+                  fmt::format("at most {}: the model has {} positions, --max-tokens takes {}",
+                              std::max(most, 0), config->max_positions, options.outputs + 1));
+  }
   EngineBenchReport report;
   report.weight_bytes = planned_weight_bytes(*config, false, float8_on(options.engine.device));
   {

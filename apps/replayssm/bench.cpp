@@ -70,8 +70,7 @@ int run_on_cuda(const BenchFlags& flags) {
   }
   const auto report = bench::run_cuda_bench(options);
   if (!report) {
-    print_error(report.error().message);
-    return kFailure;
+    return fail(report.error());
   }
   if (flags.json) {
     fmt::print("{}\n", bench::to_json(options, *report).dump());
@@ -94,13 +93,20 @@ int run(BenchFlags& flags) {
     print_error(device.error().message);
     return kBadFlags;
   }
+  const bench::BenchOptions& op = flags.options;
+  if (op.op == bench::Op::verify && op.window > op.fold_block) {
+    return fail(refuse("--window", op.window,
+                       fmt::format("at most the --fold-block of {}", op.fold_block)));
+  }
+  if (op.op == bench::Op::fold && op.history == 0) {
+    return fail(refuse("--history", flags.history, "at least 1 record, or cycle"));
+  }
   if (flags.device == "cuda") return run_on_cuda(flags);
   ThreadPool pool(flags.threads);
   const auto ops = make_cpu_ops(pool);
   const auto report = bench::run_bench(flags.options, *ops, pool);
   if (!report) {
-    print_error(report.error().message);
-    return kFailure;
+    return fail(report.error());
   }
   if (flags.json) {
     fmt::print("{}\n", bench::to_json(flags.options, *report, flags.device, pool.threads()).dump());
@@ -186,7 +192,9 @@ void add_op(CLI::App& parent, bench::Op op, const std::string& help, int& exit_c
         ->check(CLI::Range(0, 1 << 20))
         ->capture_default_str();
   }
-  command->add_option("--threads", flags->threads, "0: one for each core")->capture_default_str();
+  command->add_option("--threads", flags->threads, "0: one for each core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   add_cpu_isa(*command, flags->cpu_isa);
   command->add_flag("--json", flags->json, "One JSON object instead of text");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });

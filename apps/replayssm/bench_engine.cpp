@@ -23,15 +23,13 @@ struct BenchEngineFlags {
 int bench_engine(BenchEngineFlags& flags) {
   auto engine = flags.engine.options();
   if (!engine) {
-    print_error(engine.error().message);
-    return exit_code_of(engine.error());
+    return fail(engine.error());
   }
   flags.options.engine = std::move(*engine);
   if (flags.accepted_length > 0) flags.options.simulated_accepted_length = flags.accepted_length;
   const auto report = bench::run_engine_bench(flags.options);
   if (!report) {
-    print_error(report.error().message);
-    return exit_code_of(report.error());
+    return fail(report.error());
   }
   if (flags.json) {
     fmt::print("{}\n", bench::to_json(flags.options, *report).dump());

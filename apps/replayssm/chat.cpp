@@ -102,7 +102,7 @@ int chat(const ChatFlags& flags) {
   InterruptGuard interrupt;
   if (const auto check = flags.sampling.resolve({}); !check) return fail(check.error(), kBadFlags);
   auto options = flags.engine.options();
-  if (!options) return fail(options.error(), exit_code_of(options.error()));
+  if (!options) return fail(options.error());
   const auto config = load_config(options->model_path);
   if (!config) return fail(config.error());
   const auto tokenizer = Tokenizer::load(options->model_path);
@@ -127,7 +127,10 @@ int chat(const ChatFlags& flags) {
   std::string line;
   while (true) {
     if (terminal) print_now("> ");
-    if (!std::getline(std::cin, line)) break;
+    if (!std::getline(std::cin, line)) {
+      if (interrupt.interrupted()) exit_code = kInterrupted;
+      break;
+    }
     const std::size_t first = line.find_first_not_of(" \t\r");
     if (first == std::string::npos) continue;
     line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);

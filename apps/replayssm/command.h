@@ -21,10 +21,11 @@ inline int exit_code_of(const Error& error) {
 }
 
 // Prints the error; the command's exit code.
-inline int fail(const Error& error, int exit_code = kFailure) {
+inline int fail(const Error& error, int exit_code) {
   print_error(error.message);
   return exit_code;
 }
+inline int fail(const Error& error) { return fail(error, exit_code_of(error)); }
 
 // Each adds its subcommand to `app`; when the command line names it, running it sets `exit_code`.
 void add_generate(CLI::App& app, int& exit_code);

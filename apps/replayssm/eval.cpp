@@ -211,7 +211,7 @@ void print(const std::vector<std::pair<std::string, Scores>>& runs) {
 int eval(const EvalFlags& flags) {
   const InterruptGuard interrupt;
   auto options = flags.engine.options();
-  if (!options) return fail(options.error(), exit_code_of(options.error()));
+  if (!options) return fail(options.error());
   const auto questions = load_questions(options->model_path / "eval.jsonl", flags.limit);
   if (!questions) return fail(questions.error());
   const auto tokenizer = Tokenizer::load(options->model_path);

@@ -42,7 +42,7 @@ int generate(const GenerateFlags& flags) {
   // What is wrong with the flags alone is said before anything is loaded.
   if (const auto check = flags.sampling.resolve({}); !check) return fail(check.error(), kBadFlags);
   auto options = flags.engine.options();
-  if (!options) return fail(options.error(), exit_code_of(options.error()));
+  if (!options) return fail(options.error());
   const auto config = load_config(options->model_path);
   if (!config) return fail(config.error());
   const auto tokenizer = Tokenizer::load(options->model_path);

@@ -135,7 +135,7 @@ int plan(const PlanFlags& flags) {
   const auto budget = parse_bytes("--memory", flags.memory);
   if (!budget) return fail(budget.error(), kBadFlags);
   auto asked = flags.engine.options();
-  if (!asked) return fail(asked.error(), exit_code_of(asked.error()));
+  if (!asked) return fail(asked.error());
   const auto options = resolve_speculation(std::move(*asked));
   if (!options) return fail(options.error(), kBadFlags);
   const auto geometry =

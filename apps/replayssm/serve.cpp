@@ -87,14 +87,14 @@ int watch(const ServeFlags& flags, EngineService& service, server::HttpServer& h
 int serve(const ServeFlags& flags, const CLI::App& command) {
   server::set_log_level(server::log_level_named(flags.log_level));
   const auto options = flags.service_options();
-  if (!options) return fail(options.error(), exit_code_of(options.error()));
+  if (!options) return fail(options.error());
   const std::filesystem::path& path = options->engine.model_path;
   const auto config = load_config(path);
-  if (!config) return fail(config.error(), exit_code_of(config.error()));
+  if (!config) return fail(config.error());
   const auto frontend = server::Frontend::load(flags.frontend_options(path), *config);
-  if (!frontend) return fail(frontend.error(), exit_code_of(frontend.error()));
+  if (!frontend) return fail(frontend.error());
   const auto service = EngineService::start(*options);
-  if (!service) return fail(service.error(), exit_code_of(service.error()));
+  if (!service) return fail(service.error());
   log_start(flags, command, **service, **frontend);
 
   server::ServedModel model;
@@ -109,8 +109,10 @@ int serve(const ServeFlags& flags, const CLI::App& command) {
   server::ServiceEngine engine(**service);
   const auto http = server::HttpServer::start(flags.http_options(), engine, **frontend, model,
                                               flags.api_options());
-  if (!http) return fail(http.error(), exit_code_of(http.error()));
-  print_now(fmt::format("{} is served at http://{}:{}\n", model.name, flags.host, (*http)->port()));
+  if (!http) return fail(http.error());
+  const bool is_ipv6 = flags.host.find(':') != std::string::npos;  // bracketed in a URL
+  print_now(fmt::format("{} is served at http://{}:{}\n", model.name,
+                        is_ipv6 ? fmt::format("[{}]", flags.host) : flags.host, (*http)->port()));
   return watch(flags, **service, **http);
 }
 

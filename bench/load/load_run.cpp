@@ -71,6 +71,12 @@ class Connection {
   beast::flat_buffer buffer_;
 };
 
+// Without the place in the library's source that it throws with.
+std::string reason_of(const std::exception& error) {
+  const auto* const system = dynamic_cast<const boost::system::system_error*>(&error);
+  return system == nullptr ? error.what() : system->code().message();
+}
+
 http::request<http::string_body> make_request(const HttpUrl& url, const std::string& api_key,
                                               http::verb verb, const std::string& target,
                                               std::string body) {
@@ -252,7 +258,7 @@ asio::awaitable<LoadSample> send_one(Run& run, Connection& connection, std::size
       }
     }
   } catch (const std::exception& error) {
-    sample.error = error.what();
+    sample.error = reason_of(error);
     connection.close();
   }
   sample.total = seconds_since(start);
@@ -306,7 +312,7 @@ Result<std::string> first_model(const HttpUrl& url, const std::string& api_key) 
                    try {
                      if (thrown) std::rethrow_exception(thrown);
                    } catch (const std::exception& error) {
-                     problem = error.what();
+                     problem = reason_of(error);
                    }
                  });
   context.run();

@@ -9,6 +9,7 @@
 #include "engine/sequence_archive.h"
 #include "engine/step_timing.h"
 #include "model/weights.h"
+#include "replay/memory_plan.h"
 #include "spec/block_drafter.h"
 #include "spec/mtp_drafter.h"
 #include "spec/ngram_drafter.h"
@@ -90,6 +91,16 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked,
     if (!free) return free.error();
     options.memory_budget =
         static_cast<std::int64_t>(options.memory_fraction * static_cast<double>(*free));
+  }
+  // The workspace is made with the model, so before there is a plan that could refuse it.
+  const std::int64_t workspace = device_workspace_bytes(options.device, *config, model_options,
+                                                        model_sizes(options), engine->threads());
+  if (workspace > options.memory_budget) {
+    return Error{fmt::format(
+        "memory: {} is not enough; the workspace of steps of {} tokens (--chunked-prefill-size) "
+        "takes {} ({} bytes)",
+        format_bytes(options.memory_budget), options.step_tokens, format_bytes(workspace),
+        workspace)};
   }
   auto model = engine->device_->load_model(options.model_path, model_options, model_sizes(options));
   if (!model) return model.error();

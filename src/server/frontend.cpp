@@ -82,7 +82,12 @@ Result<std::unique_ptr<Frontend>> Frontend::load(const FrontendOptions& options,
   if (!source) return source.error();
   if (!source->empty()) {
     auto parsed = ChatTemplate::parse(*source, tokenizer_config->special_tokens);
-    if (!parsed) return Error{fmt::format("chat template: {}", parsed.error().message)};
+    if (!parsed) {
+      const std::string from = options.chat_template.empty()
+                                   ? options.model_path.string()
+                                   : "--chat-template " + options.chat_template.string();
+      return Error{fmt::format("{}: {}", from, parsed.error().message)};
+    }
     frontend->template_.emplace(*std::move(parsed));
     frontend->template_source_ = *std::move(source);
   }

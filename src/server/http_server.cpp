@@ -83,6 +83,9 @@ Status HttpServer::Parts::listen() {
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error == boost::system::errc::address_not_available) {
+    return refuse("--host", options.host, "an address or a name of this machine");
+  }
   if (error) {
     return Error{fmt::format("--port: {} on {} cannot be used: {}", options.port, options.host,
                              error.message())};

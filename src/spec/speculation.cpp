@@ -33,6 +33,16 @@ Status refuse_flags(const SpeculationOptions& options) {
   if (!(options.confidence_threshold >= 0 && options.confidence_threshold <= 1)) {
     return refuse("--speculative-confidence-threshold", options.confidence_threshold, "0 to 1");
   }
+  if (algorithm != SpeculativeAlgorithm::dspark) {
+    const std::string nothing = fmt::format("nothing with {}", name_of(algorithm));
+    if (options.confidence_threshold != 0) {
+      return refuse("--speculative-confidence-threshold", options.confidence_threshold, nothing);
+    }
+    // "none" is what they do.
+    if (options.step_rates != SpeculationOptions{}.step_rates && options.step_rates != "none") {
+      return refuse("--speculative-step-rates", options.step_rates, nothing);
+    }
+  }
   if (ngram && options.sampled_drafts) {
     return Error{"--speculative-sampled-drafts: NGRAM has no distribution to draw from"};
   }

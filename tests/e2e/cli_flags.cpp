@@ -98,6 +98,12 @@ TEST(CliFlags, WhatIsWrongIsSaidInOneLineOnStandardErrorWithCodeTwo) {
       {{"bench", "fold", "--layers", "48"}, "--layers: 48 is not accepted; expected 1 with"},
       {{"bench", "decode", "--launch", "plain"}, "--launch: plain is not accepted"},
       {{"bench", "decode", "--device", "cuda", "--threads", "2"}, "0 with --device cuda"},
+      {{"bench", "verify", "--window", "16", "--fold-block", "8"},
+       "--window: 16 is not accepted; expected at most the --fold-block of 8"},
+      {{"bench", "fold", "--history", "0"}, "--history: 0 is not accepted; expected at least 1"},
+      {{"bench", "fold", "--threads", "5000"}, "--threads: Value 5000 not in range 0 to 1024"},
+      {{"bench", "engine", "--context", "5000"},
+       "--context: 5000 is not accepted; expected at most 4031: the model has 4096 positions"},
       {{"bench"}, "a command is missing; expected decode verify"},
       {{"bench", "nope"}, "nope is not a command; expected decode verify fold prefill conv"},
       {{"generate", "--prompt", "a", "--dtype", "fp16"}, "fp16 not in {auto,float32,bfloat16}"},
@@ -176,7 +182,7 @@ TEST(CliFlags, ADirectoryThatIsNoCheckpointIsRefusedByFile) {
 TEST(CliFlags, ABlockDrafterBesideAModelOnAGpuNeedsACheckpoint) {
   const auto result = run_program({"generate", "--prompt", "a", "--device", "cuda", "--load-format",
                                    "dummy", "--speculative-algorithm", "DFLASH"});
-  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("none, NGRAM or EAGLE with --device cuda and --load-format dummy"),
             std::string::npos)
       << result.err;

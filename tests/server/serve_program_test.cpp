@@ -1,4 +1,6 @@
 // `replayssm serve` as a person starts it: flags, signals, exit codes.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -88,6 +90,19 @@ TEST(ServeProgram, SaysWhatItDoesAndEndsWithZero) {
   EXPECT_EQ(log.find("sesame"), std::string::npos) << log;
 }
 
+TEST(ServeProgram, AnAddressOfIpv6IsPrintedAsUrlsHaveIt) {
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  const int probe = ::socket(AF_INET6, SOCK_STREAM, 0);
+  const bool has_ipv6 =
+      probe >= 0 && ::bind(probe, reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)) == 0;
+  if (probe >= 0) ::close(probe);
+  if (!has_ipv6) GTEST_SKIP() << "no address ::1 here";
+  const Server server({"--host", "::1"});
+  EXPECT_NE(server.read(".out").find(" is served at http://[::1]:"), std::string::npos);
+}
+
 TEST(ServeProgram, ARunningStreamIsFinishedAfterSigterm) {
   Server server({});
   HttpClient old(server.port());
@@ -144,6 +159,7 @@ TEST(ServeProgram, WrongFlagsAreNamedWithValueAndWhatIsAccepted) {
       {"--cpu-isa", "mmx"},
       {"--threads", "0"},
       {"--host", "no.such.host.invalid"},
+      {"--host", "192.0.2.1"},  // nobody's: for documentation
   };
   for (const auto& flag : wrong) {
     const ProgramResult result = run_program({"serve", "--port", "0", flag[0], flag[1]});

@@ -105,6 +105,19 @@ TEST(EngineMemory, ABudgetOneByteTooSmallIsRefusedWithTheNumbers) {
   EXPECT_NE(refused.error().message.find("4 running requests"), std::string::npos);
 }
 
+// It is made with the model, before there is a plan.
+TEST(EngineMemory, AWorkspaceBeyondTheBudgetIsRefusedBeforeItIsMade) {
+  EngineOptions options = small_options();
+  options.step_tokens = 1 << 20;
+  options.memory_budget = std::int64_t{64} << 20;
+  const auto refused = Engine::create(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("memory: 64.0 MiB is not enough; the workspace of steps "
+                                         "of 1048576 tokens (--chunked-prefill-size) takes"),
+            std::string::npos)
+      << refused.error().message;
+}
+
 TEST(EngineMemory, WithoutAContextLengthTheLongestThatFitsIsTaken) {
   MemoryNeeds needs;
   needs.weights = 1000;

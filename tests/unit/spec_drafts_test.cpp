@@ -116,6 +116,14 @@ TEST(Speculation, RefusalsNameTheFlagTheValueAndWhatFits) {
             "7 drafts");
   EXPECT_EQ(message(asked(SpeculativeAlgorithm::dspark, 0, 3), 7),
             "--speculative-num-steps: 3 is not accepted; expected nothing with DSPARK");
+  SpeculationOptions confident = asked(SpeculativeAlgorithm::ngram);
+  confident.confidence_threshold = 0.5;
+  EXPECT_EQ(message(confident),
+            "--speculative-confidence-threshold: 0.5 is not accepted; expected nothing with NGRAM");
+  SpeculationOptions with_rates = asked(SpeculativeAlgorithm::mtp);
+  with_rates.step_rates = "rates.json";
+  EXPECT_EQ(message(with_rates),
+            "--speculative-step-rates: rates.json is not accepted; expected nothing with EAGLE");
   EXPECT_EQ(algorithm_named("DFLASH").value(), SpeculativeAlgorithm::dflash);
   EXPECT_EQ(algorithm_named("DSPARK").value(), SpeculativeAlgorithm::dspark);
   for (const char* name : {"EAGLE3", "ngram"}) {
