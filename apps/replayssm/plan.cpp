@@ -149,7 +149,7 @@ int plan(const PlanFlags& flags) {
   sized.step_tokens = flags.step_tokens;
   if (const Status room = check_step_room(sized); !room.ok()) return fail(room.error(), kBadFlags);
   const auto planned = make_plan(flags, *options, *budget, *geometry);
-  if (!planned) return fail(planned.error(), kFailure);
+  if (!planned) return fail(planned.error());
   if (flags.json) {
     print_json(*planned);
   } else {

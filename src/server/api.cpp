@@ -168,6 +168,7 @@ std::optional<ApiError> prepare(const ApiContext& context, const GenerationField
   request.logit_bias = fields.logit_bias;
   request.priority = fields.priority;
   job.text.stop = fields.stop;
+  job.text.min_tokens = fields.min_tokens;
   job.text.include_stop_text = fields.include_stop_text;
   job.text.skip_special_tokens = fields.skip_special_tokens;
   const auto tail = std::min<std::size_t>(request.prompt.size(), kMostCharacterTokens);

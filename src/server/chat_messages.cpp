@@ -87,6 +87,10 @@ std::optional<ApiError> check_tool(const std::string& place, const Json& tool,
     return wrong(place + ".type", tool.is_object() ? tool.value("type", Json()) : tool,
                  "\"function\"");
   }
+  RequestFields own(tool, place + ".");
+  own.ignore({"type", "function"});
+  own.refuse_others();
+  if (!own.ok()) return own.error();
   const Json function = tool.value("function", Json());
   const std::string function_place = place + ".function";
   if (!function.is_object()) return wrong(function_place, function, "an object");

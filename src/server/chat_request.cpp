@@ -63,26 +63,49 @@ void set_schema(RequestFields& fields, OutputFormat& format, std::string_view fi
   format.field = field;
 }
 
+void read_named_schema(RequestFields& fields, OutputFormat& format, const Json& named) {
+  RequestFields own(named, "response_format.json_schema.");
+  std::string text;
+  bool strict = false;
+  own.read("name", text);
+  own.read("description", text);
+  own.read("strict", strict);  // it always is
+  const Json& schema = own.take("schema");
+  own.refuse_others();
+  if (!own.ok()) return fields.fail(*own.error());
+  set_schema(fields, format, "response_format.json_schema.schema", schema);
+}
+
 void read_response_format(RequestFields& fields, OutputFormat& format) {
   const Json& value = fields.take("response_format");
   if (!fields.ok() || value.is_null()) return;
   const Json type = value.is_object() ? value.value("type", Json()) : Json();
-  if (type == "text") return;
-  if (type == "json_object") {
-    format.kind = OutputFormat::Kind::json_object;
-    format.field = "response_format";
-    return;
-  }
-  if (type != "json_schema") {
+  if (type != "text" && type != "json_object" && type != "json_schema") {
     return fields.fail(
         invalid_field("response_format.type",
                       refuse("response_format.type", type.is_null() ? shown(value) : shown(type),
                              "text, json_object or json_schema")
                           .message));
   }
-  const Json named = value.value("json_schema", Json());
-  const Json schema = named.is_object() ? named.value("schema", Json()) : Json();
-  set_schema(fields, format, "response_format.json_schema.schema", schema);
+  RequestFields own(value, "response_format.");
+  own.take("type");
+  if (type == "json_schema") {
+    const Json& named = own.take("json_schema");
+    own.refuse_others();
+    if (!own.ok()) return fields.fail(*own.error());
+    read_named_schema(fields, format, named);
+  } else {
+    const Json none;
+    const Json& schema = type == "json_object" ? own.take("schema") : none;
+    own.refuse_others();
+    if (!own.ok()) return fields.fail(*own.error());
+    if (!schema.is_null()) {  // as other servers have it
+      set_schema(fields, format, "response_format.schema", schema);
+    } else if (type == "json_object") {
+      format.kind = OutputFormat::Kind::json_object;
+      format.field = "response_format";
+    }
+  }
 }
 
 // vLLM's fields for the same.
@@ -149,13 +172,10 @@ void read_template_arguments(RequestFields& fields, Json& target) {
 
 std::optional<ApiError> parse_chat_request(const Json& body, ChatRequest& target) {
   RequestFields fields(body);
-  read_generation_fields(fields, target.generation);
+  read_generation_fields(fields, target.generation, 1);
   std::optional<int> most;
   fields.read("max_completion_tokens", most, 1, std::numeric_limits<int>::max());
   if (most) target.generation.max_tokens = most;
-  if (target.generation.max_tokens == 0) {
-    fields.fail("max_tokens", refuse("max_tokens", 0, "1 or more").message);
-  }
   check_min_tokens(fields, target.generation);
   read_messages(fields, target.messages);
   read_tools(fields, target.tools);

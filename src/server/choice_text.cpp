@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace replayssm::server {
 
 std::size_t count_characters(std::string_view text) {
@@ -44,13 +46,15 @@ ChoiceDelta ChoiceText::push(TokenId token, std::optional<TokenLogprobs> logprob
   if (stopped()) return delta;
   ++tokens_;
   const bool was_reasoning = reasoning_ && reasoning_->in_reasoning();
-  if (logprobs) {
-    waiting_.push_back({pushed_bytes_, {token, pushed_chars_, *std::move(logprobs)}});
-  }
   const std::string text = detokenizer_.push(token);
+  if (logprobs) {
+    const std::size_t earlier = detokenizer_.replaced_earlier();
+    waiting_.push_back({pushed_bytes_ + earlier * kReplacementCharacter.size(),
+                        {token, pushed_chars_ + earlier, *std::move(logprobs)}});
+  }
   pushed_bytes_ += text.size();
   pushed_chars_ += count_characters(text);
-  const std::string certain = stop_.push(text);
+  const std::string certain = tokens_ < options_->min_tokens ? text : stop_.push(text);
   released_bytes_ += certain.size();
   split(certain, false, delta);
   if (was_reasoning || (reasoning_ && reasoning_->in_reasoning())) ++reasoning_tokens_;

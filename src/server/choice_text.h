@@ -53,6 +53,7 @@ struct ChoiceTextOptions {
 
   std::vector<TokenId> prompt_tail;  // its last tokens: they may end inside a character
   std::vector<std::string> stop;
+  int min_tokens = 0;  // no stop text counts that is complete before so many tokens
   bool include_stop_text = false;
   bool skip_special_tokens = true;
   std::optional<ReasoningParser::Start> reasoning;  // empty: nothing is split off

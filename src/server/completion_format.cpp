@@ -58,8 +58,9 @@ CompletionFormat::CompletionFormat(const Tokenizer& tokenizer, std::string model
     Detokenizer detokenizer(tokenizer_, false);
     std::size_t offset = 0;
     for (const TokenId token : entry.tokens) {
-      entry.offsets.push_back(offset);
-      offset += count_characters(detokenizer.push(token));
+      const std::string text = detokenizer.push(token);
+      entry.offsets.push_back(offset + detokenizer.replaced_earlier());
+      offset += count_characters(text);
     }
   }
 }

@@ -7,8 +7,12 @@
 namespace replayssm::server {
 namespace {
 
-constexpr std::string_view kPromptForms =
-    "a text, a list of texts, a list of token ids, or a list of such lists";
+std::string prompt_forms() {
+  return fmt::format(
+      "a text, a list of texts, a list of token ids (0 or more), or a list of such lists; at most "
+      "{} prompts",
+      kMostPrompts);
+}
 
 // A text or a list of token ids.
 bool read_prompt(const Json& value, std::vector<CompletionRequest::Prompt>& target) {
@@ -43,7 +47,7 @@ void read_prompts(RequestFields& fields, std::string_view name,
   } else {
     accepted = accepted && read_prompt(value, target);
   }
-  if (!accepted) fields.fail(name, refuse(name, shown(value), kPromptForms).message);
+  if (!accepted) fields.fail(name, refuse(name, shown(value), prompt_forms()).message);
 }
 
 std::optional<ApiError> parse_completion_request(const Json& body, CompletionRequest& target) {
@@ -51,7 +55,7 @@ std::optional<ApiError> parse_completion_request(const Json& body, CompletionReq
   read_generation_fields(fields, target.generation);
   read_prompts(fields, "prompt", target.prompts);
   if (target.prompts.empty()) {
-    fields.fail("prompt", refuse("prompt", "null", kPromptForms).message);
+    fields.fail("prompt", refuse("prompt", "null", prompt_forms()).message);
   }
   fields.read("echo", target.echo);
   fields.read("parse_special", target.parse_special);

@@ -68,10 +68,10 @@ void read_stream_options(RequestFields& fields, StreamOptions& target) {
 
 }  // namespace
 
-void read_generation_fields(RequestFields& fields, GenerationFields& target) {
+void read_generation_fields(RequestFields& fields, GenerationFields& target, int fewest_tokens) {
   fields.read("model", target.model);
   read_sampling(fields, target.sampling);
-  fields.read("max_tokens", target.max_tokens, 0, kAny);
+  fields.read("max_tokens", target.max_tokens, fewest_tokens, kAny);
   fields.read("min_tokens", target.min_tokens, 0, kAny);
   fields.read("ignore_eos", target.ignore_eos);
   fields.read("n", target.n, 1, kMostChoices);

@@ -49,7 +49,7 @@ void read_logit_bias(RequestFields& fields, std::vector<std::pair<TokenId, float
 
 // Everything above, the fields that are ignored (server-contract 2.2) and those that are accepted
 // with their neutral value only.
-void read_generation_fields(RequestFields& fields, GenerationFields& target);
+void read_generation_fields(RequestFields& fields, GenerationFields& target, int fewest_tokens = 0);
 // Once max_tokens is known: it may have other names and a default.
 void check_min_tokens(RequestFields& fields, const GenerationFields& target);
 

@@ -96,7 +96,7 @@ void RequestFields::read(std::string_view name, std::optional<int>& target, int 
   if (value == nullptr) return;
   const auto number = whole_number(*value);
   if (!number || *number < least || *number > most) {
-    const bool open = most == std::numeric_limits<int>::max();
+    const bool open = most == std::numeric_limits<int>::max() && !(number && *number > most);
     return refuse_type(name, *value,
                        open ? fmt::format("a whole number, {} or more", least)
                             : fmt::format("a whole number from {} to {}", least, most));
@@ -153,7 +153,7 @@ void RequestFields::read_token_ids(std::string_view name, std::vector<std::int32
   for (const Json& id : *value) {
     const auto number = whole_number(id);
     if (!number || *number < 0 || *number > std::numeric_limits<std::int32_t>::max()) {
-      return refuse_type(name, id, "token ids");
+      return refuse_type(name, id, "token ids, 0 or more");
     }
     ids.push_back(static_cast<std::int32_t>(*number));
   }

@@ -1,5 +1,6 @@
 #include "text/detokenizer.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "text/utf8.h"
@@ -10,7 +11,9 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special)
     : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
 std::string Detokenizer::push(TokenId id) {
+  replaced_earlier_ = 0;
   if (skip_special_ && tokenizer_->is_special(id)) return {};
+  std::size_t earlier = pending_.size();  // bytes
   pending_ += tokenizer_->token_bytes(id);
   std::string certain;
   std::string_view rest = pending_;
@@ -19,6 +22,8 @@ std::string Detokenizer::push(TokenId id) {
     if (first.kind == Utf8Character::Kind::truncated) break;
     certain += first.kind == Utf8Character::Kind::valid ? rest.substr(0, first.bytes)
                                                         : kReplacementCharacter;
+    if (first.bytes <= earlier) ++replaced_earlier_;
+    earlier -= std::min(first.bytes, earlier);
     rest.remove_prefix(first.bytes);
   }
   pending_.erase(0, pending_.size() - rest.size());

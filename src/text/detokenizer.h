@@ -1,6 +1,7 @@
 // Tokens back into text, one at a time, without ever showing half a character.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "core/strong_id.h"
@@ -21,6 +22,9 @@ class Detokenizer {
   // The text that is certain once `id` is known, valid UTF-8, often empty. Invalid bytes become
   // U+FFFD as soon as no further byte can make them valid.
   std::string push(TokenId id);
+  // Of what push() returned last, the characters at its beginning that stand for bytes of earlier
+  // tokens alone: each a U+FFFD.
+  std::size_t replaced_earlier() const { return replaced_earlier_; }
 
   // Ends the stream: an incomplete character becomes one U+FFFD. Afterwards the detokenizer is as
   // new.
@@ -30,6 +34,7 @@ class Detokenizer {
   const Tokenizer* tokenizer_;
   bool skip_special_;
   std::string pending_;  // the start of one character, at most 3 bytes
+  std::size_t replaced_earlier_ = 0;
 };
 
 }  // namespace replayssm

@@ -129,6 +129,43 @@ TEST(Completions, LogprobsOfTheOutputHaveOffsetsInCharacters) {
   }
 }
 
+// The U+FFFD of bytes that stay incomplete comes with the next token, and is not its text.
+TEST(Completions, OffsetsCountWhatIncompleteCharactersLeave) {
+  const TokenId a = tokens_of("a").front();
+  const std::vector<TokenId> face = tokens_of("\xF0\x9F\x98\x80");
+  ASSERT_GE(face.size(), 2u);
+  ApiHarness harness([&](const GenerationRequest&, int) {
+    Script script;
+    script.tokens = {a, face.front(), a};
+    return script;
+  });
+  Json body = body_of(std::vector<TokenId>{a, face.front(), a, face.front()});
+  body["logprobs"] = 0;
+  const auto answer = [&] { return body_json(harness.post(kText, body))["choices"][0]; };
+  EXPECT_EQ(answer()["text"], "\uFFFDa\uFFFDa");
+  EXPECT_EQ(answer()["logprobs"]["text_offset"], Json::array({1, 2, 3}));
+  body["prompt"] = Json::array({a, face.front(), a});
+  body["echo"] = true;
+  EXPECT_EQ(answer()["text"], "a\uFFFDaa\uFFFDa");
+  EXPECT_EQ(answer()["logprobs"]["text_offset"], Json::array({0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Completions, NoStopTextCountsBeforeMinTokens) {
+  const TokenId a = tokens_of("a").front(), b = tokens_of("b").front();
+  ApiHarness harness([&](const GenerationRequest&, int) {
+    Script script;
+    script.tokens = {a, b, a, b, a, b};
+    return script;
+  });
+  Json body = body_of("Once");
+  body["stop"] = "b";
+  const char* const expected[] = {"a", "a", "a", "aba", "aba", "ababa"};
+  for (int least = 0; least < 6; ++least) {
+    body["min_tokens"] = least;
+    EXPECT_EQ(body_json(harness.post(kText, body))["choices"][0]["text"], expected[least]) << least;
+  }
+}
+
 TEST(Completions, ZeroTokensWithEchoScoreThePromptAlone) {
   ApiHarness harness(saying("never shown"));
   Json body = body_of("Once upon a time");

@@ -36,6 +36,26 @@ TEST(Body, WhatIsNoJsonIsRefusedAndNeverAnException) {
   }
 }
 
+// Whatever is refused does not look as if it were accepted.
+TEST(Body, ARefusedNumberIsOutsideOfWhatIsExpected) {
+  ApiHarness harness;
+  const auto message = [&](const char* path, const std::string& text) {
+    return body_json(harness.post_text(path, text))["error"]["message"].get<std::string>();
+  };
+  EXPECT_NE(message("/v1/completions", R"({"prompt": "a", "max_tokens": 2147483648})")
+                .find("expected a whole number from 0 to 2147483647"),
+            std::string::npos);
+  EXPECT_NE(message("/v1/chat/completions",
+                    R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": -1})")
+                .find("expected a whole number, 1 or more"),
+            std::string::npos);
+  EXPECT_NE(message("/v1/completions", R"({"prompt": [-1]})").find("token ids (0 or more)"),
+            std::string::npos);
+  const Json many = {{"prompt", std::vector<std::string>(1025, "a")}};
+  EXPECT_NE(message("/v1/completions", many.dump()).find("at most 1024 prompts"),
+            std::string::npos);
+}
+
 TEST(Body, MembersKeepTheirOrderHoweverManyThereAre) {
   for (const int members : {5, 40, 100'000}) {  // by searching from the first: ten seconds
     std::string text = "{\"twice\":1";

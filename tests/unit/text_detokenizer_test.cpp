@@ -91,7 +91,9 @@ TEST_F(DetokenizerTest, EmitsTheReplacementAsSoonAsNoByteCanRepairTheSequence) {
   EXPECT_EQ(detokenizer.push(byte_token_.at('\xE4')), "");
   EXPECT_EQ(detokenizer.push(byte_token_.at('\xB8')), "");
   EXPECT_EQ(detokenizer.push(byte_token_.at('x')), "\uFFFDx");
+  EXPECT_EQ(detokenizer.replaced_earlier(), 1u);
   EXPECT_EQ(detokenizer.push(byte_token_.at('\xFF')), "\uFFFD");
+  EXPECT_EQ(detokenizer.replaced_earlier(), 0u);
 }
 
 TEST_F(DetokenizerTest, SpecialTokensNeitherShowNorBreakACharacter) {
