@@ -86,21 +86,20 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& asked,
                   "a checkpoint with mtp.* tensors, or NGRAM");
   }
   // What is available now: the weights take their part of it.
+  const auto free = engine->device_->free_memory();
+  if (!free) return free.error();
   if (options.memory_budget == 0) {
-    const auto free = engine->device_->free_memory();
-    if (!free) return free.error();
     options.memory_budget =
         static_cast<std::int64_t>(options.memory_fraction * static_cast<double>(*free));
   }
-  // The workspace is made with the model, so before there is a plan that could refuse it.
+  // The workspace is made with the model, before there is a plan that could refuse it.
   const std::int64_t workspace = device_workspace_bytes(options.device, *config, model_options,
                                                         model_sizes(options), engine->threads());
-  if (workspace > options.memory_budget) {
+  if (workspace > *free) {
     return Error{fmt::format(
         "memory: {} is not enough; the workspace of steps of {} tokens (--chunked-prefill-size) "
         "takes {} ({} bytes)",
-        format_bytes(options.memory_budget), options.step_tokens, format_bytes(workspace),
-        workspace)};
+        format_bytes(*free), options.step_tokens, format_bytes(workspace), workspace)};
   }
   auto model = engine->device_->load_model(options.model_path, model_options, model_sizes(options));
   if (!model) return model.error();
